@@ -43,6 +43,7 @@ export interface Machine {
   readonly hypervisor: string
   readonly place: string
   readonly link: string
+  readonly macAddress: string
 }
 
 /** What the checks know of a hypervisor. */
@@ -83,6 +84,8 @@ export class Checks {
   readonly machines = new Map<string, Machine>()
   /** Guests that may still send, also after they were stopped: by `HYPERVISOR ID NETWORK ADDRESS`. */
   readonly senders = new Map<string, Machine>()
+  /** The guest behind a link: by `HYPERVISOR LINK`. */
+  readonly behind = new Map<string, string>()
   /** `HYPERVISOR ID` -> the revision from which the guest may start there. */
   readonly launches = new Map<string, number>()
   readonly reports: ReportChecks
@@ -348,18 +351,28 @@ export class Checks {
     if (gate.kind !== 'open' || gate.revision < revision) return
     this.launches.delete(`${name} ${id}`)
     this.#time.note(`${name} lets the guest of ${id} start, revision ${gate.revision}`)
+    if (!kernel.hasReported(life, FRESH_MS))
+      this.#time.break(`the launch gate waits for the firewall: ${name} lets ${id} start, and its agent is silent`)
     const { instance } = life.view.get(id)!
     for (const one of instance.interfaces) {
+      this.#attach(name, one.id, id)
       for (const { network, range } of rangesOf({ ...instance, interfaces: [one] })) {
         const place = `${network} ${range}`
-        const machine = { id, hypervisor: name, place, link: one.id }
+        const machine = { id, hypervisor: name, place, link: one.id, macAddress: one.macAddress }
         this.machines.set(`${name} ${place}`, machine)
         this.senders.set(`${name} ${id} ${place}`, machine)
-        if (kernel.isOpenFor(FRESH_MS) || !kernel.accepts(machine) || ownerOf(life, place) !== id)
+        if (kernel.isOpenFor(FRESH_MS) || kernel.accept(machine) === undefined || ownerOf(life, place) !== id)
           this.#time.break(`the launch gate waits for the firewall: ${name} lets ${id} start before its rules`)
       }
     }
     this.#checkMachines(name, life)
+  }
+
+  /** A link is that of a guest now. A former one that had it is off, and sends no more. */
+  #attach(name: string, link: string, id: string): void {
+    this.behind.set(`${name} ${link}`, id)
+    for (const [key, sender] of this.senders)
+      if (sender.hypervisor === name && sender.link === link && sender.id !== id) this.senders.delete(key)
   }
 
   /** Everything is well, and was long enough. */
@@ -393,6 +406,8 @@ export class Checks {
         )
     }
     this.#checkAge(name, life, this.#time.nowMs - storeSide.viewAgeSeconds() * 1_000)
+    if ((primary.announced.get(name) ?? 0) < life.view.latest)
+      this.#time.break(`a hypervisor announces the latest order that it knows: ${name} does not`)
     this.reports.checkQuiet(name, life)
     const { files, bytes } = disk.size
     if (files > MAX_FILES || bytes > MAX_FILE_BYTES)

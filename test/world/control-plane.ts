@@ -52,6 +52,8 @@ export class ControlPlane {
   readonly #wanted = new Map<string, Wanted>()
   /** The places that an instance may have got: its last change has no answer. */
   readonly #asked = new Map<string, readonly string[]>()
+  /** The links of an instance: those that were made for this one. */
+  readonly #links = new Map(IDS.map((id) => [id, id]))
   /** Instances that a publisher changes now. */
   readonly #busy = new Set<string>()
   /** Instances of which another one had an address when they were last published. */
@@ -115,13 +117,20 @@ export class ControlPlane {
     await this.#publish(id, { ...before, hypervisors }, dice)
   }
 
-  /** Removes an instance, and gives its places to another one at once. */
-  async handOver(id: string, to: string, dice: Dice): Promise<void> {
+  /** Removes an instance, and gives its places to another one at once; `withLinks`: and its links, to a new one. */
+  async handOver(id: string, to: string, dice: Dice, withLinks = false): Promise<void> {
     const { places, hypervisors } = this.wantedOf(id)
     const heir = this.wantedOf(to)
     if (id === to || places.length === 0 || this.#busy.has(to)) return
+    if (withLinks && heir.places.length > 0) return
     await this.remove(id)
-    if (this.settled(id)?.places.length === 0) await this.#publish(to, { ...heir, hypervisors, places }, dice)
+    if (this.settled(id)?.places.length !== 0) return
+    if (withLinks) {
+      const links = this.#links.get(id)!
+      this.#links.set(id, this.#links.get(to)!)
+      this.#links.set(to, links)
+    }
+    await this.#publish(to, { ...heir, hypervisors, places }, dice)
   }
 
   /** Two instances exchange their places, by way of a free one. */
@@ -214,7 +223,7 @@ export class ControlPlane {
     this.#asked.set(id, wanted.places)
     const losses = this.#losses
     const result = await this.#publisher
-      .put(documentOf(id, wanted), keeps ? 'keep' : (wanted.userData ?? 'none'))
+      .put(documentOf(id, this.#links.get(id)!, wanted), keeps ? 'keep' : (wanted.userData ?? 'none'))
       .catch(refusedAsBehind)
     this.#asked.delete(id)
     if (result.kind === 'address-owned') this.#blocked.add(id)
@@ -271,8 +280,12 @@ export class ControlPlane {
   }
 }
 
-/** The record of an instance. Its host name names the revision. */
-function documentOf(id: string, { revision, hypervisors, places, image, sealedAt }: Wanted): Record<string, unknown> {
+/** The record of an instance, with the links of `linksOf`. Its host name names the revision. */
+function documentOf(
+  id: string,
+  linksOf: string,
+  { revision, hypervisors, places, image, sealedAt }: Wanted,
+): Record<string, unknown> {
   return anInstance({
     id,
     revision,
@@ -282,8 +295,8 @@ function documentOf(id: string, { revision, hypervisors, places, image, sealedAt
     interfaces: places.map((place, n) => {
       const [network, address] = place.split(' ') as [string, string]
       return {
-        id: `int-${id.slice(4)}${'ab'[n]!}`,
-        macAddress: `02:00:00:00:0${n}:0${id.slice(4)}`,
+        id: `int-${linksOf.slice(4)}${'ab'[n]!}`,
+        macAddress: `02:00:00:00:0${n}:0${linksOf.slice(4)}`,
         network,
         [address.includes(':') ? 'ipv6Addresses' : 'ipv4Addresses']: [address],
       }

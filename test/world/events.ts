@@ -49,6 +49,17 @@ on(
 on(4, 'another program writes something in place of the record of ID', ({ store }, dice, _hv, id) =>
   store.spoil(id, dice),
 )
+on(
+  3,
+  'ID is published while HV has no store; another program writes something in place of its record, and puts it back',
+  async ({ store, control, time }, dice, { name }, id) => {
+    store.breakLink(name, 'loud')
+    await control.put(id, dice)
+    store.broken.delete(name)
+    store.spoilFor(20_000 + dice.below(400_000), id, dice)
+    time.later(5_000, () => store.broken.delete(name))
+  },
+)
 on(2, 'the control plane publishes everything again', ({ control }) => control.rebuild())
 on(12, 'the replica is up to date', ({ store }) => store.replicate())
 on(3, 'the replica takes over; what it lacks is lost, and is published again later', (world) => {
@@ -152,6 +163,9 @@ on(60, 'links of HV send', (world, dice, hypervisor) => {
 on(20, 'ID is removed, and its address is given away', ({ control }, dice, _hypervisor, id) => {
   void control.handOver(id, dice.pick(IDS), dice)
 })
+on(10, 'ID is removed, and a new one gets its address and its link', ({ control }, dice, _hypervisor, id) => {
+  void control.handOver(id, dice.pick(IDS), dice, true)
+})
 on(10, 'ID and another one exchange their addresses', ({ control }, dice, _hypervisor, id) => {
   void control.exchange(id, dice.pick(IDS), dice)
 })
@@ -186,24 +200,30 @@ on(
 )
 on(
   8,
-  'while the agent of HV is slow, one is changed, the address of another is given away, and the daemon may be killed',
+  'while the agent of HV is slow, and perhaps its disk, one is changed, the address of another is given away, and the daemon may be killed',
   (world, dice, hypervisor) => {
     const { control, checks } = world
     const { kernel, name } = hypervisor
     const ids = checks.idsOn(name)
     if (ids.length === 0) return
     kernel.slowMs = dice.pick([200, 5_000, 20_000])
-    world.time.later(dice.below(60_000), () => (kernel.slowMs = 0))
+    hypervisor.disk.slowMs = dice.pick([0, 200, 400])
+    world.time.later(dice.below(60_000), () => (kernel.slowMs = hypervisor.disk.slowMs = 0))
     void control.thereAndBack(dice.pick(ids), dice)
     world.later(dice.below(1_000), () => control.handOver(dice.pick(ids), dice.pick(IDS), dice))
     if (dice.chance(0.5)) world.later(dice.below(5_000), () => world.crash(hypervisor, 'kill'))
   },
 )
-on(4, 'the agent of HV ends, another program removes its rules, and ID is changed', (world, dice, { kernel }, id) => {
-  kernel.restartAgent(60_000)
-  kernel.flush()
-  world.later(10_000 + dice.below(40_000), () => world.control.put(id, dice))
-})
+on(
+  4,
+  'the agent of HV ends, another program removes its rules, and one is changed',
+  (world, dice, { name, kernel }) => {
+    const ids = world.checks.idsOn(name)
+    kernel.restartAgent(60_000)
+    kernel.flush()
+    if (ids.length > 0) world.later(10_000 + dice.below(40_000), () => world.control.put(dice.pick(ids), dice))
+  },
+)
 on(6, 'the disk of HV is slow', ({ time }, dice, { disk }) => {
   disk.slowMs = dice.pick([20, 200, 400])
   time.later(dice.below(60_000), () => (disk.slowMs = 0))

@@ -17,12 +17,11 @@ import { buildStoreSide, type StoreSide } from '../../src/imdsd/store-side.ts'
 import type { RecordKeys } from '../../src/store/crypto/record-cipher.ts'
 import type { Checks } from './checks.ts'
 import { SimulatedDisk } from './disk.ts'
-import { Kernel } from './kernel.ts'
+import { Kernel, LISTENERS, PORT } from './kernel.ts'
 import { SimulatedSource, type SimulatedStore } from './store.ts'
 import type { Process } from './time.ts'
 
-const NETWORKS = ['default', 'blue']
-const ADDRESS = '169.254.169.254'
+const NETWORKS = Object.keys(LISTENERS)
 export const RESYNC_MS = 300_000
 export const MAX_AGE_MS = 3 * 24 * 3_600_000
 /** Within how long a signature is made, each for half of all. A request waits for up to a second. */
@@ -61,7 +60,7 @@ export class Life implements Process {
     const pipelineOf = (network: string) => {
       const rules = { ...parts.rules, limitHops: () => true } // of a socket
       const pipeline = new RequestPipeline({ ...parts, rules, network, maxConnections: Infinity })
-      pipeline.setAddress(ADDRESS)
+      pipeline.setAddress(LISTENERS[network]![0])
       return pipeline
     }
     this.pipelines = new Map(NETWORKS.map((name) => [name, pipelineOf(name)]))
@@ -121,7 +120,7 @@ export class Hypervisor {
       journalMaxAgeMs: MAX_AGE_MS,
       userDataMaxBytes: 16_384,
       resyncMs: RESYNC_MS,
-      listen: NETWORKS.map((network) => ({ network, host: ADDRESS, port: 80 })),
+      listen: NETWORKS.map((network) => ({ network, host: LISTENERS[network]![0], port: PORT })),
       needsFirewall,
       firewall: { required: true, link: '{interfaceId}' },
       share: { burst: 1_000, perSecond: 1_000, connections: 100 },
@@ -193,7 +192,9 @@ export class Hypervisor {
       onChange: () => undefined,
     })
     const { firewall, sync } = storeSide
-    const listeners = NETWORKS.map((network) => ({ network, address: ADDRESS, port: 80 }))
+    const listeners = NETWORKS.flatMap((network) =>
+      LISTENERS[network]!.map((address) => ({ network, address, port: PORT })),
+    )
     firewall.documents.setListeners({ listeners, operator: { address: '127.0.0.1', port: 9169 }, limitedDscp: 1 })
     if (view.size > 0 && state.restored.isComplete) firewall.documents.noteComplete()
     life.storeSide = storeSide

@@ -1,12 +1,13 @@
 /**
  * The kernel of a hypervisor and the firewall agent: which packets of which links reach the daemon at each moment, and by
- * which link a response leaves.
+ * which link a response leaves. It has the elements that the real rules have (imdsd/firewall/rules.ts).
  *
  * The agent does what the real one does: it asks the daemon for the document, applies it as a whole, looks whether the
  * kernel has it, and reports that with its next request. It may be slow, dead, or restarted while it applies; and
  * another program may remove its table.
  */
 import type { FirewallDocument } from '../../src/imdsd/firewall/document.ts'
+import { buildRules } from '../../src/imdsd/firewall/rules.ts'
 import type { Life } from './hypervisor.ts'
 import type { Time } from './time.ts'
 
@@ -18,17 +19,35 @@ const QUIET_MS = 60_000
 /** How soon the agent is back. */
 const START_MS = 500
 
-/** A connection of a guest. The kernel binds it to the link of its first packet. */
-export interface Connection {
+/** The listeners: by network, for IPv4 and IPv6. */
+export const LISTENERS: Readonly<Record<string, readonly [string, string]>> = {
+  default: ['169.254.169.254', 'fd00:ec2::254'],
+  blue: ['169.254.169.253', 'fd00:ec2::253'],
+}
+export const PORT = 80
+
+/** What a guest sends: by a link, from an address, to the listener of a network (`place`: NETWORK ADDRESS). */
+export interface Packet {
   readonly link: string
+  readonly macAddress: string
   readonly place: string
 }
+
+/** A connection of a guest. `mark`: what the kernel has given it at its first packet; undefined: there were no rules. */
+export interface Connection extends Packet {
+  readonly mark: string | undefined
+}
+
+/** The elements of a set or map of the rules. */
+type Elements = ReadonlyMap<string, string>
+const NOTHING: Elements = new Map()
 
 export class Kernel {
   readonly #time: Time
   readonly #name: string
   /** The document that the rules are made from; undefined: there is no table, and every packet passes. */
   rules: FirewallDocument | undefined
+  #sets: ReadonlyMap<string, Elements> = new Map()
   /** Each guest that the rules admit, with each of its places. */
   admitted: readonly { readonly id: string; readonly place: string }[] = []
   #openSinceMs = 0
@@ -42,6 +61,8 @@ export class Kernel {
   /** What the agent has applied in this life; undefined: nothing. */
   #applied: string | undefined
   #life: Life | undefined
+  /** The last report that the kernel has the rules. */
+  #reported: { readonly life: Life; readonly atMs: number } | undefined
   #looks = 0
   #isResting = false
   #troubledAtMs = 0
@@ -101,6 +122,11 @@ export class Kernel {
     return this.rules === undefined && this.#time.nowMs - this.#openSinceMs > ms
   }
 
+  /** Whether the agent has reported to this life, within so many ms, that the kernel has its rules. */
+  hasReported(life: Life, withinMs: number): boolean {
+    return this.#reported?.life === life && this.#time.nowMs - this.#reported.atMs <= withinMs
+  }
+
   /** When its agent was last slow, dead, busy or resting. */
   get troubledAtMs(): number {
     const isBusy = this.slowMs > 0 || this.#applying === this.#agent
@@ -108,25 +134,31 @@ export class Kernel {
     return this.#troubledAtMs
   }
 
-  /** Whether the kernel passes a packet from a link to the daemon. */
-  accepts({ link, place }: Connection): boolean {
-    const [network, address] = place.split(' ') as [string, string]
-    return (
-      this.rules === undefined ||
-      this.rules.guests.some(({ interfaces }) =>
-        interfaces.some(
-          (one) =>
-            one.id === link &&
-            one.network === network &&
-            [...one.ipv4Addresses, ...one.ipv6Addresses].includes(address),
-        ),
-      )
-    )
+  /** Passes the first packet of a connection to the daemon; undefined: it is reset. */
+  accept(packet: Packet): Connection | undefined {
+    const { link, macAddress, place } = packet
+    const { listener, address, version } = endsOf(place)
+    if (this.rules === undefined) return { ...packet, mark: undefined }
+    const key = `"${link}" . ${macAddress} . ${address} . ${listener} . ${PORT}`
+    if (!this.#elements(`guests${version}`).has(key)) return undefined
+    return { ...packet, mark: this.#elements('marks').get(`"${link}" . ${macAddress}`) ?? '' }
   }
 
-  /** The link by which a response leaves, also when it is sent again: that of its connection. */
-  linkOf({ link }: Connection): string {
-    return link
+  /**
+   * The links by which the response of a connection may leave now, also when it is sent again: wherever the routes of the
+   * hypervisor lead, the rules pass it there.
+   */
+  linksOf({ link, mark = 'no mark', place }: Connection): string[] {
+    const { listener, address, version } = endsOf(place)
+    if (this.rules === undefined) return [link]
+    const end = ` . ${mark} . ${listener} . ${address}`
+    return [...this.#elements(`answers${version}`).keys()]
+      .filter((key) => key.endsWith(end))
+      .map((key) => key.slice(1, key.indexOf('" .')))
+  }
+
+  #elements(name: string): Elements {
+    return this.#sets.get(name) ?? NOTHING
   }
 
   /** Something happens on this hypervisor: an agent that rests looks again. */
@@ -159,6 +191,9 @@ export class Kernel {
     const isWhole = this.rules !== undefined && this.rules.version === this.#applied
     const report = { applied: isWhole ? this.#applied : undefined, failed: undefined, packets: undefined }
     const answered = time.as(life, () => life.storeSide.firewall.next(report))
+    if (report.applied !== undefined) this.#reported = { life, atMs: time.nowMs }
+    else if (life.storeSide.firewall.status().applied)
+      time.break(`a report that the rules are gone counts at once: ${this.#name} says that they are applied`)
     void answered.then((document) => {
       if (!isIt() || this.#turn !== turn) return
       const parsed = document && (JSON.parse(document.json.toString()) as FirewallDocument)
@@ -175,6 +210,7 @@ export class Kernel {
       time.later(kernelMs, () => {
         if (this.#agent !== agent) return
         this.rules = parsed
+        this.#sets = buildRules(parsed).sets
         this.admitted = parsed.guests.flatMap(({ id, interfaces }) =>
           interfaces.flatMap(({ network, ipv4Addresses, ipv6Addresses }) =>
             [...ipv4Addresses, ...ipv6Addresses].map((address) => ({ id, place: `${network} ${address}` })),
@@ -193,4 +229,11 @@ export class Kernel {
 
   /** The turn of the loop that is under way. */
   #turn: object | undefined
+}
+
+/** The ends of a connection: the listener's address, and the guest's with its version of IP. */
+function endsOf(place: string): { listener: string; address: string; version: 4 | 6 } {
+  const [network, address] = place.split(' ') as [string, string]
+  const [ipv4, ipv6] = LISTENERS[network]!
+  return address.includes(':') ? { listener: ipv6, address, version: 6 } : { listener: ipv4, address, version: 4 }
 }

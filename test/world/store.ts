@@ -117,9 +117,24 @@ export class SimulatedStore implements PublishedStore {
     if (entry === undefined) return false
     const record = Buffer.from(dice.pick(FAULTY))
     const digest = String(dice.below(1_000_000))
-    this.primary.entries.set(id, { ...entry, record, digest, isFaulty: true })
+    this.#write(id, { ...entry, record, digest, isFaulty: true })
+    return true
+  }
+
+  /** Another program writes something in place of a record, and puts the record back after a while. */
+  spoilFor(ms: number, id: string, dice: Dice): void {
+    const entry = this.primary.entries.get(id)
+    if (entry?.isFaulty !== false || !this.spoil(id, dice)) return
+    const spoiled = this.primary.entries.get(id)
+    this.time.later(ms, () => {
+      if (this.primary.entries.get(id) === spoiled) this.#write(id, entry)
+    })
+  }
+
+  #write(id: string, entry: Entry): void {
+    this.primary.entries.set(id, entry)
     for (const name of entry.hypervisors) this.#notify(name, id)
-    return this.#note(id, entry.hypervisors)
+    this.#note(id, entry.hypervisors)
   }
 
   /** What the guest of an instance has reported on a hypervisor. */
@@ -323,6 +338,10 @@ export class SimulatedSource implements Source {
       if (stored.kind !== 'record') yield { id, digest, ...stored }
       else yield { id, digest, ...stored, userDataSha256: stored.userData && sha256(stored.userData) }
     }
+  }
+
+  announce(): void {
+    this.#ask(() => this.#store.announce(this.#hypervisor)).catch(() => undefined)
   }
 
   noteOrder(order: number): void {

@@ -177,17 +177,20 @@ export class World implements Eventful {
     const place = dice.chance(0.4) ? dice.pick(all).place : sender.place
     const [network, address] = place.split(' ') as [string, string]
     const at = dice.chance(0.1) ? `${network === 'blue' ? 'default' : 'blue'} ${address}` : place
-    const connection = { link: sender.link, place: at }
     const isOpen = kernel.rules === undefined
     const url = dice.pick(PATHS)
-    if (!kernel.accepts(connection)) return
+    const connection = kernel.accept({ ...sender, place: at })
+    if (connection === undefined) return
     ask(life, time, at, { url }, ({ status, body }) => {
       time.note(`${name} answers the link of ${sender.id} from ${at} ${url}: ${status}`)
       if (status !== 200) return
       for (const delayMs of dice.chance(0.3) ? AGAIN_MS : [0])
         time.later(delayMs, () => {
-          if (kernel.linkOf(connection) !== sender.link)
-            time.break(`a response leaves by the link of its request: ${name} sends that of ${sender.id} to another`)
+          for (const link of kernel.linksOf(connection)) {
+            const to = checks.behind.get(`${name} ${link}`) ?? 'nobody'
+            if (to !== sender.id)
+              time.break(`a response goes to the guest of its request: ${name} sends that of ${sender.id} to ${to}`)
+          }
         })
       if (life.finder.isSeparatedByRules && kernel.isOpenFor(NO_RULES_MS))
         time.break(`several networks are served only with their rules: ${name} has none, and answers ${at}`)

@@ -92,7 +92,6 @@ export class Sync {
         metrics.notices.inc()
         this.#queue.addNoticed(id)
         this.#state.noteLag()
-        this.#resyncWanted ||= this.#health.isStoreEmpty
         void this.#work()
       },
       connected: () => {
@@ -229,6 +228,8 @@ export class Sync {
       throw error
     }
     await this.#parts.changeLog.allApplied() // the next batch may have newer states of the same ids
+    // the region may have got its first record since its index was read
+    this.#resyncWanted ||= this.#health.isStoreEmpty
     // records are repaired: a resync says whether the store can be used again, which the firewall's rules wait for
     this.#resyncWanted ||= this.#health.problem !== undefined && this.#health.faulty < faulty
     this.#parts.source.noteOrder?.(this.#parts.view.latest)

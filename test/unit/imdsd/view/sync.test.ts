@@ -250,6 +250,20 @@ test('the first publish into a store without the region is followed by a resync 
   expect(setup.sync.status().ready).toBe(true)
 })
 
+test('so is a first publish whose notice overtakes the answer that the region is not there', async () => {
+  const setup = aSync(0)
+  const { source } = setup
+  source.initialised = false
+  const index = await source.next()
+  index?.execute()
+  source.initialised = true
+  source.put(record(1))
+  source.events.notice(id(1))
+  index?.reply()
+  await source.drain()
+  expect(setup.sync.status().ready).toBe(true)
+})
+
 test('a failed read of index, notices or resync is repeated, with its reason; waiting lookups end at once', async () => {
   const setup = aSync(50)
   const { source, view, sync } = setup

@@ -20,7 +20,7 @@ import { rangesOf, type NetworkRange } from '../../src/metadata/instance.ts'
 import { IDS, NAMES, PLACES, type Wanted } from './control-plane.ts'
 import { MAX_AGE_MS, type Hypervisor, type Life } from './hypervisor.ts'
 import { ReportChecks } from './report-checks.ts'
-import type { SimulatedStore, Version } from './store.ts'
+import type { SimulatedSource, SimulatedStore, Version } from './store.ts'
 import type { Time } from './time.ts'
 
 /** How long a change may take from the store to a view that hears of it. The longest latencies add up to it. */
@@ -66,6 +66,8 @@ class Known {
   hasResynced = false
   /** At its last comparison the store was behind, also one of an earlier life. */
   saysBehind = false
+  /** The latest order that a life had seen at the last look. */
+  latest: { readonly life: Life; readonly order: number } | undefined
   /** When its view was last compared with the store. */
   comparedAtMs = 0
 
@@ -273,6 +275,7 @@ export class Checks {
     if (life?.isAnswering !== true) return
     this.#checkRules(hypervisor, life)
     this.#checkUnconfirmed(hypervisor, life)
+    this.#checkKnown(hypervisor, life)
     if (!this.#store.isReachable(name)) return
     const { nowMs } = this.#time
     const { connected, changedAtMs, storeProblem } = life.storeSide.sync.status()
@@ -406,8 +409,6 @@ export class Checks {
         )
     }
     this.#checkAge(name, life, this.#time.nowMs - storeSide.viewAgeSeconds() * 1_000)
-    if ((primary.announced.get(name) ?? 0) < life.view.latest)
-      this.#time.break(`a hypervisor announces the latest order that it knows: ${name} does not`)
     this.reports.checkQuiet(name, life)
     const { files, bytes } = disk.size
     if (files > MAX_FILES || bytes > MAX_FILE_BYTES)
@@ -432,6 +433,15 @@ export class Checks {
       )
         this.#time.break(`the rules are those of the view: ${name} still admits ${id}`)
     }
+  }
+
+  /** A daemon lets the store know the latest order that it has seen, at the latest by the next look. */
+  #checkKnown({ name }: Hypervisor, life: Life): void {
+    const known = this.#of(name)
+    const { source } = life.storeSide
+    if (known.latest?.life === life && (source as SimulatedSource).known < known.latest.order)
+      this.#time.break(`a hypervisor announces the latest order that it knows: ${name} does not`)
+    known.latest = { life, order: life.view.latest }
   }
 
   /** While the agent and the disk are well, what was gained is soon confirmed. */

@@ -74,6 +74,11 @@ export class ControlPlane {
     return this.#wanted.get(id) ?? NOTHING
   }
 
+  /** Whether a link is one of an instance now. That of another one before is gone, with its guest. */
+  hasLink(id: string, link: string): boolean {
+    return link.startsWith(`int-${this.#links.get(id)!.slice(4)}`)
+  }
+
   /** The store has lost something: what it has of these instances is not known. */
   storeLost(ids: readonly string[]): void {
     this.#losses += 1

@@ -228,6 +228,22 @@ on(6, 'the disk of HV is slow', ({ time }, dice, { disk }) => {
   disk.slowMs = dice.pick([20, 200, 400])
   time.later(dice.below(60_000), () => (disk.slowMs = 0))
 })
+on(
+  6,
+  'the disk of HV is slow, one changes its address, another leaves; its agent gets slow, and its daemon is killed',
+  (world, dice, hypervisor) => {
+    const { control, checks } = world
+    const { kernel, disk, name } = hypervisor
+    const ids = checks.idsOn(name)
+    if (ids.length === 0) return
+    disk.slowMs = dice.pick([200, 400])
+    void control.thereAndBack(dice.pick(ids), dice)
+    world.later(dice.below(1_500), () => control.handOver(dice.pick(ids), dice.pick(IDS), dice))
+    world.later(1_000 + dice.below(1_500), () => (kernel.slowMs = 60_000))
+    world.later(1_500 + dice.below(2_000), () => world.crash(hypervisor, 'kill'))
+    world.time.later(30_000, () => (kernel.slowMs = disk.slowMs = 0))
+  },
+)
 on(2, 'the daemon of HV is upgraded', (world, _dice, hypervisor) => world.upgrade(hypervisor))
 on(
   4,

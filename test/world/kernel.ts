@@ -145,12 +145,11 @@ export class Kernel {
   }
 
   /**
-   * The links by which the response of a connection may leave now, also when it is sent again: wherever the routes of the
-   * hypervisor lead, the rules pass it there.
+   * The links by which the rules let the response of a connection leave now, also when it is sent again: the routes of
+   * the hypervisor may lead to any of them.
    */
-  linksOf({ link, mark = 'no mark', place }: Connection): string[] {
+  linksOf({ mark = 'no mark', place }: Connection): string[] {
     const { listener, address, version } = endsOf(place)
-    if (this.rules === undefined) return [link]
     const end = ` . ${mark} . ${listener} . ${address}`
     return [...this.#elements(`answers${version}`).keys()]
       .filter((key) => key.endsWith(end))

@@ -66,8 +66,6 @@ export class SimulatedStore implements PublishedStore {
   /** The connections that are open. */
   readonly sessions = new Set<Session>()
   readonly losesAnswers = true
-  /** Hypervisor -> the latest order that it knows. */
-  readonly #seen = new Map<string, number>()
   /** Hypervisors whose link is broken. */
   readonly broken = new Set<string>()
   /** Instances whose reports cannot be written, or deleted: for example, their keys have another type. */
@@ -95,20 +93,6 @@ export class SimulatedStore implements PublishedStore {
     })
     this.#note(id, heard)
     return answer
-  }
-
-  /** A daemon knows this order. */
-  noteSeen(hypervisor: string, order = 0): void {
-    this.#seen.set(hypervisor, Math.max(order, this.#seen.get(hypervisor) ?? 0))
-  }
-
-  /** A daemon announces what it knows. The script gives later orders only. */
-  announce(hypervisor: string): void {
-    this.primary.announced.set(hypervisor, this.seenBy(hypervisor))
-  }
-
-  seenBy(hypervisor: string): number {
-    return this.#seen.get(hypervisor) ?? 0
   }
 
   /** Another program writes something in place of a record. */
@@ -263,6 +247,8 @@ export class SimulatedSource implements Source {
   #retryMs = 500
   readonly #pending = new Set<(error: Error) => void>()
   readonly reports: ReportStore
+  /** The latest order that the daemon knows, as it has said. */
+  known = 0
 
   constructor(store: SimulatedStore, hypervisor: string) {
     this.#store = store
@@ -298,7 +284,7 @@ export class SimulatedSource implements Source {
   index(): Promise<Index> {
     return this.#ask(() => {
       const { primary } = this.#store
-      this.#store.announce(this.#hypervisor)
+      this.#announce()
       return {
         initialised: primary.isInitialised,
         digests: primary.index(this.#hypervisor),
@@ -341,16 +327,16 @@ export class SimulatedSource implements Source {
   }
 
   announce(): void {
-    this.#ask(() => this.#store.announce(this.#hypervisor)).catch(() => undefined)
+    this.#ask(() => this.#announce()).catch(() => undefined)
   }
 
   noteOrder(order: number): void {
-    this.#store.noteSeen(this.#hypervisor, order)
+    this.known = Math.max(this.known, order)
   }
 
   reportBehind(): Promise<void> {
     return this.#ask(() => {
-      this.#store.primary.behind ??= this.#store.seenBy(this.#hypervisor)
+      this.#store.primary.behind ??= this.known
     })
   }
 
@@ -362,6 +348,11 @@ export class SimulatedSource implements Source {
     this.#events = undefined
     this.#session?.end('stopping')
     await Promise.resolve()
+  }
+
+  /** The script gives later orders only. */
+  #announce(): void {
+    this.#store.primary.announced.set(this.#hypervisor, this.known)
   }
 
   #connectAfter(delayMs: number): void {
@@ -388,7 +379,7 @@ export class SimulatedSource implements Source {
       this.#retryMs = 500
       this.#session = session
       this.#store.sessions.add(session)
-      void this.#ask(() => this.#store.announce(this.#hypervisor)).catch(() => undefined)
+      this.announce()
       events.connected()
     })
   }

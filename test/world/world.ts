@@ -169,8 +169,10 @@ export class World implements Eventful {
    */
   send(hypervisor: Hypervisor, dice: Dice): void {
     const { life, name, kernel } = hypervisor
-    const { checks, time } = this
-    const all = [...checks.senders.values()].filter((one) => one.hypervisor === name)
+    const { checks, time, control } = this
+    const all = [...checks.senders.values()].filter(
+      ({ hypervisor, id, link }) => hypervisor === name && control.hasLink(id, link),
+    )
     if (life?.isAnswering !== true || all.length === 0) return
     kernel.touch()
     const sender = dice.pick(all)

@@ -87,9 +87,9 @@ export class ConnectionGuard {
     )
     server.once('listening', () => {
       this.#checks = setInterval(() => {
-        const { flooding, idle } = this.#connections.endWithoutRequests(performance.now())
+        const { flooding, stalled } = this.#connections.check(performance.now())
         meter.countDrops('over-share', flooding)
-        meter.countDrops('stalled', idle + this.#connections.endStalled(performance.now()))
+        meter.countDrops('stalled', stalled)
       }, CHECK_INTERVAL_MS)
     })
   }
@@ -241,7 +241,7 @@ export class ConnectionGuard {
     if (this.#connections.isEnding(socket)) return
     const { network, meter, requests, refusalLog } = this.#parts
     meter.countResponse('unknown', method, refusal, undefined)
-    requests.note(found, { topic: 'other', outcome: refusal, agent: undefined, atMs: performance.now() })
+    requests.note(found, 'other', refusal, undefined, performance.now())
     refusalLog.logRefusal(network, peerAddress(socket), idOf(found), refusal)
     this.#endAfterResponses(socket, refusalText(refusal), lingerMs)
   }

@@ -42,15 +42,13 @@ class Connection {
   at: number
   /** The instance to which its peer belongs, as of the last request. */
   owner: string | undefined
-  /** The bytes that the kernel has not taken yet, and since when that is so. */
-  unsent = 0
-  unsentSinceMs = 0
   requests = 0
-  /** `requests` and the bytes read, as of the last check. */
+  /** `requests`, the bytes read, and the bytes that the kernel had not taken, as of the last check. */
   requestsBefore = -1
   readBefore = 0
-  /** The last check that found a new request or a response in progress. */
-  requestAtMs = 0
+  unsentBefore = 0
+  /** The last check that found a new request, a response that is not made, or one that the peer reads. */
+  progressAtMs = 0
   currentResponse: ServerResponse | undefined = undefined
   isEnding = false
 
@@ -135,40 +133,26 @@ export class GuestConnections {
     for (const { socket } of this.#open) socket.destroy()
   }
 
-  /** Resets the connections whose response is not read, and returns their number. */
-  endStalled(nowMs: number): number {
-    let ended = 0
-    for (const connection of this.#open) {
-      const { socket } = connection
-      const unsent = socket._handle?.writeQueueSize ?? 0
-      if (unsent === 0 || unsent !== connection.unsent) {
-        connection.unsent = unsent
-        connection.unsentSinceMs = nowMs
-      } else if (nowMs - connection.unsentSinceMs >= STALLED_MS) {
-        socket.resetAndDestroy() // it leaves the array later, when it closes
-        ended += 1
-      }
-    }
-    return ended
-  }
-
   /**
    * Resets the connections that send more bytes than their requests can have, notes that in their shares, and resets
-   * those that send bytes but no request. Returns the numbers of both.
+   * those without progress. Returns the numbers of both.
    */
-  endWithoutRequests(nowMs: number): { flooding: number; idle: number } {
-    const ended = { flooding: 0, idle: 0 }
+  check(nowMs: number): { flooding: number; stalled: number } {
+    const ended = { flooding: 0, stalled: 0 }
     for (const connection of this.#open) {
-      const { socket, share, requests, requestsBefore, readBefore, currentResponse } = connection
+      const { socket, share, requests, requestsBefore, readBefore, unsentBefore, currentResponse } = connection
       if (socket.destroyed || isLingering(socket)) continue
+      const unsent = socket._handle?.writeQueueSize ?? 0
       connection.requestsBefore = requests
       connection.readBefore = socket.bytesRead
-      const isAnswering = socket.writableLength > 0 || currentResponse?.writableEnded === false // it may be held (H1)
-      if (requests !== requestsBefore || isAnswering) connection.requestAtMs = nowMs
+      connection.unsentBefore = unsent
+      const isHeld = currentResponse?.writableEnded === false // it may wait for a change (H1)
+      const isSending = unsent > 0 ? unsent !== unsentBefore : isHeld || requests !== requestsBefore
+      if (isSending) connection.progressAtMs = nowMs
       const isFlooding = socket.bytesRead - readBefore > (requests - requestsBefore + 1) * BYTES_PER_REQUEST
-      if (!isFlooding && nowMs - connection.requestAtMs < STALLED_MS) continue
       if (isFlooding) share.noteFlood(nowMs)
-      ended[isFlooding ? 'flooding' : 'idle'] += 1
+      else if (nowMs - connection.progressAtMs < STALLED_MS) continue
+      ended[isFlooding ? 'flooding' : 'stalled'] += 1
       socket.resetAndDestroy() // it leaves the array later, when it closes
     }
     return ended

@@ -12,24 +12,28 @@ const MAX_AGENT_LENGTH = 128
 /** The last request for a kind of path. `atMs`: of a monotonic clock. `agent`: the first characters of User-Agent. */
 export interface LastRequest {
   readonly topic: Topic
-  readonly outcome: RequestOutcome
-  readonly agent: string | undefined
-  readonly atMs: number
+  outcome: RequestOutcome
+  agent: string | undefined
+  atMs: number
   /** How many there were. */
-  readonly count: number
+  count: number
 }
 
 export class LastRequests {
   readonly #rows = new WeakMap<Guest['stay'], Map<Topic, LastRequest>>()
 
   /** Notes a request of a guest. It waits for nothing. */
-  note(found: FoundGuest, { agent, ...request }: Omit<LastRequest, 'count'>): void {
+  note(found: FoundGuest, topic: Topic, outcome: RequestOutcome, agent: string | undefined, atMs: number): void {
     const guest = guestOf(found)
     if (guest === undefined) return
     let rows = this.#rows.get(guest.stay)
     if (rows === undefined) this.#rows.set(guest.stay, (rows = new Map<Topic, LastRequest>()))
-    const count = (rows.get(request.topic)?.count ?? 0) + 1
-    rows.set(request.topic, { ...request, agent: agent === undefined ? undefined : cut(agent), count })
+    let row = rows.get(topic)
+    if (row === undefined) rows.set(topic, (row = { topic, outcome, agent, atMs, count: 0 }))
+    row.outcome = outcome
+    row.agent = agent === undefined ? undefined : cut(agent)
+    row.atMs = atMs
+    row.count += 1
   }
 
   /** The rows of a guest, the latest first. */

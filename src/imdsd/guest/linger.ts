@@ -14,8 +14,6 @@ export const LINGER_MS = 10_000
 export const LINGER_IDLE_MS = 1_000
 /** It ends when more bytes than these arrive. */
 export const MAX_LINGER_BYTES = 8 * 2 ** 20
-/** How long a peer that is no longer read has to receive the last response, in ms. */
-const FLUSH_MS = 1_000
 
 /** Replaces `destroySoon`, which Node calls after the last response, on a connection that lingers. */
 const lingering = () => undefined // the bounds end the connection
@@ -45,7 +43,9 @@ export function isLingering(socket: Socket): boolean {
 export function closeSoon(socket: Socket, text: string, ms: number, discard: (bytes: number) => boolean): void {
   if (isLingering(socket)) return
   socket.destroySoon = lingering
-  destroyAfter(socket, ms)
+  const timer = setTimeout(destroy, ms, socket)
+  socket.on('error', () => undefined) // reset by the peer
+  socket.on('close', () => clearTimeout(timer))
   socket.setTimeout(LINGER_IDLE_MS, () => socket.destroy())
   let left = MAX_LINGER_BYTES
   const startDiscarding = () => {
@@ -65,14 +65,6 @@ export function closeSoon(socket: Socket, text: string, ms: number, discard: (by
  */
 export function closeUnread(socket: Socket, text: string): void {
   if (isLingering(socket)) return
-  destroyAfter(socket, FLUSH_MS)
   if (socket.writable) socket.end(text, 'latin1')
-  if (socket.writableFinished) socket.destroy()
-  else socket.once('finish', () => socket.destroy())
-}
-
-function destroyAfter(socket: Socket, ms: number): void {
-  const timer = setTimeout(() => socket.destroy(), ms)
-  socket.on('error', () => undefined) // reset by the peer
-  socket.on('close', () => clearTimeout(timer))
+  Socket.prototype.destroySoon.call(socket)
 }

@@ -173,12 +173,8 @@ export class RequestPipeline {
 
   #send(exchange: Exchange, target: Target | undefined, result: RequestResult): void {
     const { found, request, startedMs } = exchange
-    this.#parts.requests.note(found, {
-      topic: target?.topic ?? 'other',
-      outcome: outcomeOf(result),
-      agent: request.headers['user-agent'],
-      atMs: startedMs,
-    })
+    const topic = target?.topic ?? 'other'
+    this.#parts.requests.note(found, topic, outcomeOf(result), request.headers['user-agent'], startedMs)
     this.#responder.sendBatched(exchange, result)
   }
 }

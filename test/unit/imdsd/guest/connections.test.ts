@@ -23,8 +23,8 @@ class FakeSocket extends EventEmitter {
 
 test('F2: a connection whose response is not read is ended, whatever it sends, and no other', () => {
   const [connections, share] = [new GuestConnections(), new Share(GUEST)]
-  const [stalled, slow, idle] = [new FakeSocket(), new FakeSocket(), new FakeSocket()]
-  for (const socket of [stalled, slow, idle]) connections.add(socket as unknown as Socket, share, 'srv-a')
+  const [stalled, slow] = [new FakeSocket(), new FakeSocket()]
+  for (const socket of [stalled, slow]) connections.add(socket as unknown as Socket, share, 'srv-a')
   // the stream counts the whole response until its last byte is written
   stalled.writableLength = slow.writableLength = 1_000
   stalled._handle.writeQueueSize = slow._handle.writeQueueSize = 1_000
@@ -32,9 +32,9 @@ test('F2: a connection whose response is not read is ended, whatever it sends, a
   for (let ms = 5_000; ms <= 60_000; ms += 5_000) {
     slow._handle.writeQueueSize -= 1
     stalled.bytesRead += 100
-    ended += connections.endStalled(ms)
+    ended += connections.check(ms).stalled
   }
-  expect([stalled.wasReset, slow.wasReset, idle.wasReset, ended]).toEqual([true, false, false, 1])
+  expect([stalled.wasReset, slow.wasReset, ended]).toEqual([true, false, 1])
 })
 
 test('F1: a closed connection makes room for another', () => {
@@ -52,11 +52,12 @@ test('F2: progress of a response restarts its timeout, and a stalled one ends af
   const [socket, reader] = [new FakeSocket(), new FakeSocket()]
   for (const one of [socket, reader]) connections.add(one as unknown as Socket, share, 'srv-a')
   socket._handle.writeQueueSize = reader._handle.writeQueueSize = 1_000
-  expect(connections.endStalled(0)).toBe(0)
+  const stalled = (nowMs: number) => connections.check(nowMs).stalled
+  expect(stalled(0)).toBe(0)
   reader._handle.writeQueueSize = 999
-  expect([connections.endStalled(19_999), socket.wasReset]).toEqual([0, false])
-  expect([connections.endStalled(20_000), socket.wasReset, reader.wasReset]).toEqual([1, true, false])
-  expect([connections.endStalled(39_998), connections.endStalled(39_999), reader.wasReset]).toEqual([0, 1, true])
+  expect([stalled(19_999), socket.wasReset]).toEqual([0, false])
+  expect([stalled(20_000), socket.wasReset, reader.wasReset]).toEqual([1, true, false])
+  expect([stalled(39_998), stalled(39_999), reader.wasReset]).toEqual([0, 1, true])
 })
 
 const request = (connections: GuestConnections, socket: FakeSocket) => {
@@ -71,11 +72,11 @@ test('F2: a connection that sends bytes but no request is ended after 20 s', () 
     for (const socket of [dripping, receiving]) socket.bytesRead += 2
     asking.bytesRead += 65_536
     request(connections, asking)
-    receiving.writableLength = 1_000
-    return connections.endWithoutRequests(ms)
+    receiving._handle.writeQueueSize += 1_000
+    return connections.check(ms)
   }
-  for (const ms of [0, 5_000, 10_000, 15_000, 19_999]) expect(check(ms)).toEqual({ flooding: 0, idle: 0 })
-  expect(check(20_000)).toEqual({ flooding: 0, idle: 1 })
+  for (const ms of [0, 5_000, 10_000, 15_000, 19_999]) expect(check(ms)).toEqual({ flooding: 0, stalled: 0 })
+  expect(check(20_000)).toEqual({ flooding: 0, stalled: 1 })
   expect([dripping, asking, receiving].map(({ wasReset }) => wasReset)).toEqual([true, false, false])
 })
 
@@ -86,10 +87,10 @@ test.each([
   for (const over of [0, 1]) {
     const [connections, share, socket] = [new GuestConnections(), new Share(GUEST), new FakeSocket()]
     connections.add(socket as unknown as Socket, share, 'srv-a')
-    connections.endWithoutRequests(0)
+    connections.check(0)
     socket.bytesRead = most + over
     for (let i = 0; i < requests; i++) request(connections, socket)
-    expect(connections.endWithoutRequests(5_000)).toEqual({ flooding: over, idle: 0 })
+    expect(connections.check(5_000)).toEqual({ flooding: over, stalled: 0 })
     expect(socket.wasReset).toBe(over === 1)
   }
 })
@@ -154,9 +155,9 @@ test('H1: a connection whose request is held is not idle, however long that take
   for (const socket of [held, idle]) connections.add(socket as unknown as Socket, share, 'srv-a')
   const response = new ServerResponse(new IncomingMessage(new Socket()))
   connections.addRequest(held as unknown as Socket, response, 'srv-a')
-  for (let ms = 500; ms <= 600_000; ms += 500) connections.endWithoutRequests(ms)
+  for (let ms = 500; ms <= 600_000; ms += 500) connections.check(ms)
   expect([held.wasReset, idle.wasReset]).toEqual([false, true])
   response.end()
-  for (let ms = 600_500; ms <= 630_000; ms += 500) connections.endWithoutRequests(ms)
+  for (let ms = 600_500; ms <= 630_000; ms += 500) connections.check(ms)
   expect(held.wasReset).toBe(true)
 })

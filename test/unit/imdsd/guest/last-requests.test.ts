@@ -44,7 +44,7 @@ test('H10: whatever a guest sends, it has a row for each kind of path, with 128 
   const found = { kind: 'owned', owner } as unknown as Parameters<LastRequests['note']>[0]
   for (let n = 0; n < 1_000; n++) {
     const topic = TOPICS[n % TOPICS.length]!
-    requests.note(found, { topic, outcome: 'served', agent: `${n}`.padEnd(5_000, 'x'), atMs: n })
+    requests.note(found, topic, 'served', `${n}`.padEnd(5_000, 'x'), n)
   }
   const rows = requests.of(owner)
   expect(rows.map(({ topic }) => topic).sort()).toEqual([...TOPICS].sort())
@@ -53,7 +53,6 @@ test('H10: whatever a guest sends, it has a row for each kind of path, with 128 
 
 test('a request of an unknown or contested address has no row', () => {
   const requests = new LastRequests()
-  for (const kind of ['unknown', 'contested'] as const)
-    requests.note({ kind }, { topic: 'other', outcome: 'unknown-peer', agent: 'x', atMs: 0 })
+  for (const kind of ['unknown', 'contested'] as const) requests.note({ kind }, 'other', 'unknown-peer', 'x', 0)
   expect(requests.of({ stay: {} })).toEqual([])
 })

@@ -1,12 +1,20 @@
 /** The operators' side of imdsd: its listeners, and what they show. */
-import type { OperatorParts } from './operator/server.ts'
 import type { FoundCondition } from '../conditions/condition.ts'
-import type { AddressWatch } from './address-watch.ts'
+import { formatMissing, type AddressWatch } from './address-watch.ts'
 import type { HostPort } from '../runtime/host-port.ts'
 import { maxOperatorConnections, readLimits } from '../runtime/listen.ts'
 import type { ServedInstance } from './view/served-instance.ts'
 import type { BackgroundParts } from './guest-side.ts'
 import type { Metrics } from './metrics.ts'
+import { buildDiagnosis } from './operator/diagnosis.ts'
+import { explain, explainInstance } from './operator/explain.ts'
+import { buildLaunchGate, unreachableBy } from './operator/launch-gate.ts'
+import { OperatorListener } from './operator/listener.ts'
+import { buildReadiness } from './operator/readiness.ts'
+import { reportsOf } from './operator/reports.ts'
+import { requestsOf } from './operator/requests.ts'
+import { buildSocketServer, buildTcpServer, type OperatorParts } from './operator/server.ts'
+import { buildStatusPage } from './status-page.ts'
 import type { StoreSide } from './store-side.ts'
 
 interface OperatorSideParts extends Omit<BackgroundParts, 'disk'> {
@@ -27,33 +35,10 @@ interface OperatorSide {
   readonly problems: () => readonly string[]
 }
 
-export async function buildOperatorSide(parts: OperatorSideParts): Promise<OperatorSide> {
+export function buildOperatorSide(parts: OperatorSideParts): OperatorSide {
   const { config, log, now, guestSide, storeSide, metrics, addresses, conditions } = parts
   const { view, requests, guests, finder } = guestSide
   const { source, sync, firewall } = storeSide
-  const [
-    { buildSocketServer, buildTcpServer },
-    { explain, explainInstance },
-    { requestsOf },
-    { reportsOf },
-    { buildDiagnosis },
-    { buildLaunchGate, unreachableBy },
-    { buildReadiness },
-    { formatMissing },
-    { OperatorListener },
-    { buildStatusPage },
-  ] = await Promise.all([
-    import('./operator/server.ts'),
-    import('./operator/explain.ts'),
-    import('./operator/requests.ts'),
-    import('./operator/reports.ts'),
-    import('./operator/diagnosis.ts'),
-    import('./operator/launch-gate.ts'),
-    import('./operator/readiness.ts'),
-    import('./address-watch.ts'),
-    import('./operator/listener.ts'),
-    import('./status-page.ts'),
-  ])
   const networks = [...new Set(config.listen.map(({ network }) => network))]
   const unreachable = unreachableBy(guests, () => addresses.missing(), formatMissing)
   const requestsParts = { requests, now, wall: () => Date.now() }

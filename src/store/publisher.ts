@@ -156,8 +156,8 @@ export interface Publisher {
   /** Lifts a seal with a new revision. Nothing else lifts one. */
   unseal(id: string, options?: PutOptions): Promise<SealResult>
   /**
-   * Encrypts an instance with the first record key, at the same revision. Encrypts plain values only with `fromPlain`,
-   * since nothing proves that they are authentic. Rejects if this publisher has no record keys.
+   * Encrypts an instance with the first record key, at the same revision. `fromPlain`: also if it is not encrypted, so that
+   * nothing proves that it is authentic. Rejects if this publisher has no record keys.
    */
   encrypt(id: string, fromPlain: boolean): Promise<EncryptResult>
   /**

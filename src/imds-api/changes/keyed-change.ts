@@ -5,7 +5,8 @@
  * A key belongs to its owner and to the client that sent it. The owner is the account of which the client is a member;
  * for a profile and the answer to an invitation, the user. A key is kept for 24 hours, or until newer keys of its
  * sender (a user or an API client) need the space. A 4xx refusal by the change itself is recorded too
- * (draft-ietf-httpapi-idempotency-key-header, 2.6), except 429, which asks the client to repeat, and 403.
+ * (draft-ietf-httpapi-idempotency-key-header, 2.6), except 429, which asks the client to
+ * repeat, and `forbidden`, since the right may be given later.
  */
 import { sql } from 'kysely'
 import { Replay, type KeyedRequest, type RecordedResponse } from '../http/idempotency.ts'
@@ -25,7 +26,7 @@ const RETENTION = '24 hours'
 export const MAX_IDEMPOTENCY_KEYS = 10_000
 /** The bytes that a key costs its sender at least. A longer response costs its length. */
 export const KEY_BYTES = 8_192
-const ROOM_BYTES = MAX_IDEMPOTENCY_KEYS * KEY_BYTES
+const MAX_BYTES = MAX_IDEMPOTENCY_KEYS * KEY_BYTES
 const RETRY_SECONDS = 1
 
 interface Row extends Omit<RecordedResponse, 'serverId'> {
@@ -96,13 +97,13 @@ export class KeyedChange {
     const { owner, client, key } = this.#request
     const { status, body, link, omitted, serverId, refusal } = recorded
     const bytes = Math.max(KEY_BYTES, Buffer.byteLength(body))
-    const inRoom = sql`owner = ${owner} and split_part(client, ' ', 1) = split_part(${client}, ' ', 1)`
+    const ofSender = sql`owner = ${owner} and split_part(client, ' ', 1) = split_part(${client}, ' ', 1)`
     await sql`
       with inserted as (
         insert into idempotency_keys
           (owner, client, key, position, digest, refusal, status, body, link, omitted, server_id)
         values (${owner}, ${client}, ${key},
-          (select coalesce(max(position), 0) from idempotency_keys where ${inRoom}) + ${bytes}::bigint,
+          (select coalesce(max(position), 0) from idempotency_keys where ${ofSender}) + ${bytes}::bigint,
           ${this.#digest()}, ${refusal}, ${status}, ${body}, ${link}, ${[...omitted]}::text[], ${serverId})
         on conflict (owner, client, key) do update set
           position = excluded.position, digest = excluded.digest, refusal = excluded.refusal, status = excluded.status,
@@ -111,7 +112,7 @@ export class KeyedChange {
         returning position
       )
       delete from idempotency_keys as old using inserted
-      where ${inRoom} and old.position <= inserted.position - ${ROOM_BYTES}::bigint
+      where ${ofSender} and old.position <= inserted.position - ${MAX_BYTES}::bigint
         and (old.client, old.key) <> (${client}, ${key})`.execute(tx)
   }
 

@@ -3,8 +3,8 @@
  * writer can forget it. They are no part of a migration: each migration of a database brings them to those of the program
  * (migrate.ts), so a change of them alone needs a migration too, which may be empty.
  *
- * They run at the commit. Each locks the row of the account in `event_feeds` until the commit has ended, and takes the
- * next number: so the numbers of an account have no gaps, and become visible in the order of its commits.
+ * They serialize the commits of an account: at the commit, each locks the row of the account in `event_feeds` and takes
+ * the next number. So the numbers of an account have no gaps, and become visible in the order of its commits.
  * Several changes of a resource in one transaction are one event. An event has the names of the fields that changed,
  * never their values, and the ids of the resources that it was linked to before or after. Which others show it is found when the
  * event is read (resources/kit/affected.ts).

@@ -35,7 +35,7 @@ interface Region {
   store_behind: Nullable<string>
 }
 /**
- * `removed_at`: when the region file removed it. The row stays, because deleted servers are shown with it; a hypervisor still
+ * `removed_at`: when the region file removed it. The row stays, because deleted servers refer to it; a hypervisor still
  * deletes their snapshots.
  */
 interface Removable {
@@ -385,8 +385,8 @@ interface Outbox {
 }
 
 /**
- * The response to a change whose request had an Idempotency-Key (changes/keyed-change.ts). `position`: where its bytes
- * end, counted over all keys of the owner. `refusal`: its name if the change was refused; the body has the details.
+ * The response to a change whose request had an Idempotency-Key (changes/keyed-change.ts). `position`: the end of
+ * its bytes, counted over all keys of the owner. `refusal`: its name if the change was refused; the body has the details.
  */
 interface IdempotencyKeys {
   /** An account, or a user for a change of a profile. */

@@ -21,7 +21,8 @@ const WRONG_TYPE = 'a key of this instance has a wrong type'
 export type Ask = (commands: (string | number)[][]) => Promise<unknown[]>
 
 /**
- * An instance to read: the fields of its key, `digest` first, with as many bytes. `fault`: why the others are not read.
+ * An instance to read: the `fields` of its key, `digest` first, and the `bytes` of the others. `fault`: why these are not
+ * read.
  */
 interface ToRead {
   readonly id: string

@@ -31,7 +31,7 @@ export function readDaemonState(parts: DaemonStateParts): DaemonState {
     .instances()
     .filter(({ lost }) => lost.length > 0)
     .toArray()
-  const isLost = ({ instance: { id } }: { readonly instance: { readonly id: string } }) => sync.isUnconfirmed(id)
+  const isLost = ({ instance: { id } }: { readonly instance: { readonly id: string } }) => sync.isAbsent(id)
   return {
     wallMs: Date.now(),
     nowMs: now(),
@@ -47,8 +47,8 @@ export function readDaemonState(parts: DaemonStateParts): DaemonState {
     instances: view.size,
     outdated,
     unserved,
-    unconfirmed: listOf(
-      status.unconfirmed,
+    absent: listOf(
+      status.absent,
       view.instances().filter(isLost),
       ({ instance: { id, revision } }) => `${id}, revision ${revision}`,
     ),

@@ -149,9 +149,9 @@ function declareView(registry: Registry, { view, held, viewAgeSeconds, sync }: M
     () => sync.status().resyncTookMs / 1000,
   )
   gauge(
-    'imds_view_unconfirmed_instances',
+    'imds_view_absent_instances',
     'Instances that are served although the store no longer has them.',
-    () => sync.status().unconfirmed,
+    () => sync.status().absent,
   )
   gauge('imds_view_faulty_records', 'Records for this hypervisor that are faulty now.', () => sync.status().faulty)
 }

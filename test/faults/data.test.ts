@@ -17,7 +17,7 @@ t.test('no guest notices a fault of the data in Redis', { skip: withoutNamespace
   await t.test('flushed by mistake', (t) =>
     underFault(t, host, 'Redis flushed by mistake', async (operator) => {
       await client.flushall()
-      await operator.seesMetric('imds_view_unconfirmed_instances', guests.length)
+      await operator.seesMetric('imds_view_absent_instances', guests.length)
       await operator.seesIncrease('imds_resyncs_total{result="uninitialised"}')
       await operator.seesLogLine('store-empty')
       await host.publish()
@@ -43,7 +43,7 @@ t.test('no guest notices a fault of the data in Redis', { skip: withoutNamespace
       await client.config('SET', 'maxmemory-policy', 'allkeys-lru', 'maxmemory', used + 500_000)
       for (let i = 0; (await client.exists(KEYS.region)) === 1; i++)
         await client.set(`filler:${i}`, Buffer.alloc(10_000))
-      await operator.seesMetric('imds_view_unconfirmed_instances', guests.length)
+      await operator.seesMetric('imds_view_absent_instances', guests.length)
       await operator.seesLogLine('store-empty')
       await client.config('SET', 'maxmemory-policy', 'noeviction', 'maxmemory', 0)
       await host.publish()
@@ -68,8 +68,8 @@ t.test('no guest notices a fault of the data in Redis', { skip: withoutNamespace
       await half(guests[2]!.id, {}, 'record')
       await operator.seesMetric('imds_view_faulty_records', 2)
       await operator.seesLogLine('record-faulty')
-      await operator.seesMetric('imds_view_unconfirmed_instances', 1)
-      await operator.seesLogLine('instance-unconfirmed')
+      await operator.seesMetric('imds_view_absent_instances', 1)
+      await operator.seesLogLine('instance-absent')
       await host.publishAgain()
     }),
   )

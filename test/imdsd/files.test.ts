@@ -48,7 +48,7 @@ t.test('a directory is followed: records by hand, faults, missing records and di
 
   rmSync(join(directory, 'srv-abcde.yaml'))
   rmSync(join(directory, 'srv-abcde.user-data'))
-  await until(async () => (await daemon.metric('imds_view_unconfirmed_instances')) === 1, 'the absence')
+  await until(async () => (await daemon.metric('imds_view_absent_instances')) === 1, 'the absence')
   rmSync(directory, { recursive: true })
   await isConnected(false)
   t.equal(await hostname(), 'two', 'invariant 8: absence is not removal')

@@ -83,7 +83,7 @@ const STATUS = {
       connected: true,
       instances: 250,
       viewAgeSeconds: 21.441,
-      unconfirmed: 0,
+      absent: 0,
       faulty: 0,
       contestedAddresses: 0,
       unconfirmedAddresses: 0,

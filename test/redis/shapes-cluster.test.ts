@@ -89,7 +89,7 @@ t.test("while the region's slot moves, guests notice nothing, reads work, and a 
     'the removal',
   )
   t.same(await guests.stop(), [])
-  t.equal(await daemon.metric('imds_view_unconfirmed_instances'), 0)
+  t.equal(await daemon.metric('imds_view_absent_instances'), 0)
   await until(async () => (await connectionNames(owner)).length === 0, 'the daemons to leave the old node')
   t.ok((await connectionNames(other)).includes('imds-notices'), 'the daemons are connected to the new node')
 })

@@ -126,7 +126,7 @@ t.test('invariant 8: absence is not removal; a tombstone is, even in a store wit
   await store.put(aLocalInstance(2, 9))
   await resynced(daemon)
   t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
-  t.equal(await daemon.metric('imds_view_unconfirmed_instances'), 1)
+  t.equal(await daemon.metric('imds_view_absent_instances'), 1)
   await store.remove('srv-n1', 9)
   await until(async () => (await unlessReset(daemon.get(ID)))?.status === 503, 'the removal')
   t.equal(await hostnameOf(daemon, 2), 'r9.n2.example.com')
@@ -142,13 +142,13 @@ t.test('a region emptied and initialised again is noticed without resync, and re
   await until(async () => Number((await emptied.client.time())[0]) > initialisedAt, 'another second')
   await emptied.client.flushall()
   await own.initialise()
-  const unconfirmed = () => serving.condition('instance-unconfirmed')
-  await until(async () => (await unconfirmed()) !== undefined, 'the daemon to notice it')
-  t.match(await unconfirmed(), /^1 served instance is no longer in the store: srv-n1, revision 1$/)
+  const absent = () => serving.condition('instance-absent')
+  await until(async () => (await absent()) !== undefined, 'the daemon to notice it')
+  t.match(await absent(), /^1 served instance is no longer in the store: srv-n1, revision 1$/)
   t.match(JSON.parse((await serving.operator('/readyz')).body.toString()), {
     ready: true,
     instances: 1,
-    unconfirmed: 1,
+    absent: 1,
   })
 })
 

@@ -60,7 +60,7 @@ export function buildStatus(readiness: Readiness, before: Sample, after: Sample,
 
 export function statusRows(status: DaemonStatus): (readonly Cell[])[] {
   const { readiness, refusals, meanMs } = status
-  const { ready, instances, faulty, unconfirmed, contestedAddresses, viewAgeSeconds, connected, firewall } = readiness
+  const { ready, instances, faulty, absent, contestedAddresses, viewAgeSeconds, connected, firewall } = readiness
   const perSecond = (rate: number) => `${rate.toFixed(1)}/s`
   const started = `${ready ? 'ready' : 'not ready'}, started ${formatDuration(status.uptimeSeconds)} ago`
   const compared = `compared ${formatDuration(viewAgeSeconds)} ago`
@@ -69,7 +69,7 @@ export function statusRows(status: DaemonStatus): (readonly Cell[])[] {
   const mean = meanMs === undefined ? '' : `, ${meanMs.toFixed(2)} ms each`
   const dropped = `dropped connections ${perSecond(status.droppedConnectionsPerSecond)}`
   const used = `${(status.residentBytes / 2 ** 20).toFixed(0)} MiB, ${status.cpuPercent.toFixed(1)} % of a CPU`
-  const attention = `faulty ${faulty}, unconfirmed ${unconfirmed}, contested addresses ${contestedAddresses}`
+  const attention = `faulty ${faulty}, absent ${absent}, contested addresses ${contestedAddresses}`
   return [
     [
       'imdsd',

@@ -38,17 +38,17 @@ export const RECORDS: DaemonConditions = [
           ),
   },
   {
-    code: 'instance-unconfirmed',
+    code: 'instance-absent',
     severity: 'warning',
     what: 'the store no longer has an instance that is served, and has no tombstone of it: its record was evicted, deleted by hand, or lost.',
     guests: 'it is still served.',
     remedy:
       'publish those that still run again; for each other one run imdsctl remove ID --revision N. Are there many, restore Redis first, and see that its maxmemory-policy is noeviction',
-    found: ({ sync, unconfirmed }) =>
+    found: ({ sync, absent }) =>
       sync.isStoreEmpty
         ? undefined
         : formatListed(
-            unconfirmed,
+            absent,
             'served instance is no longer in the store',
             'served instances are no longer in the store',
           ),

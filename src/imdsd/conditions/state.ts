@@ -42,7 +42,7 @@ export interface DaemonState {
   /** Faulty records whose last good state is served, and those whose instances are not served. */
   readonly outdated: SomeThings
   readonly unserved: SomeThings
-  readonly unconfirmed: SomeThings
+  readonly absent: SomeThings
   readonly contested: SomeThings
   readonly lostAddresses: SomeThings
   readonly unusableAddresses: SomeThings

@@ -28,7 +28,7 @@ export const ReadinessSchema = Type.Object({
   connected: Type.Boolean({ description: 'Whether the store is connected.' }),
   instances: Type.Integer({ description: 'Instances that this hypervisor serves.' }),
   viewAgeSeconds: Type.Number({ description: 'Seconds since the last full comparison of the view with the store.' }),
-  unconfirmed: Type.Integer({ description: 'Instances that are served although the store no longer has them.' }),
+  absent: Type.Integer({ description: 'Instances that are served although the store no longer has them.' }),
   faulty: Type.Integer({ description: 'Faulty records of this hypervisor.' }),
   contestedAddresses: Type.Integer({ description: 'Addresses and prefixes that more than one instance claims.' }),
   unconfirmedAddresses: Type.Integer({

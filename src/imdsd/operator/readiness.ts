@@ -18,7 +18,7 @@ export interface ReadinessParts {
 }
 
 export function buildReadiness({ sync, source, view, firewall, ...parts }: ReadinessParts): Readiness {
-  const { connected, unconfirmed, faulty } = sync.status()
+  const { connected, absent, faulty } = sync.status()
   const conditions = parts.conditions()
   return {
     ready: conditions.every(({ unready }) => unready !== true),
@@ -27,7 +27,7 @@ export function buildReadiness({ sync, source, view, firewall, ...parts }: Readi
     connected,
     instances: view.size,
     viewAgeSeconds: Math.round(parts.viewAgeSeconds() * 1000) / 1000,
-    unconfirmed,
+    absent,
     faulty,
     contestedAddresses: view.contested().size,
     unconfirmedAddresses: view.unconfirmed().size,

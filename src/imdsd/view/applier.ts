@@ -80,8 +80,8 @@ export class Applier {
     switch (planned.kind) {
       case 'ignore':
         return undefined
-      case 'keep-unconfirmed':
-        health.noteUnconfirmed(id)
+      case 'keep-absent':
+        health.noteAbsent(id)
         return undefined
       case 'behind':
         health.noteBehind(id)

@@ -22,7 +22,7 @@ export type Plan =
   /** The view already has this record. */
   | { readonly kind: 'keep' }
   /** The store no longer has this instance of the view, which is kept (invariant 8). */
-  | { readonly kind: 'keep-unconfirmed' }
+  | { readonly kind: 'keep-absent' }
   /** The view has seen a later state of this instance, or its removal: the store has lost changes. */
   | { readonly kind: 'behind' }
   | { readonly kind: 'fault'; readonly digest: string | undefined; readonly fault: InvalidRecord }
@@ -68,7 +68,7 @@ export function plan(
   { hypervisor, userDataMaxBytes, wall }: PlanContext,
 ): Plan {
   if (loaded.kind === 'absent') {
-    if (current !== undefined) return { kind: 'keep-unconfirmed' }
+    if (current !== undefined) return { kind: 'keep-absent' }
     return origin === 'index' ? { kind: 'fault', digest: undefined, fault: MISSING } : { kind: 'ignore' }
   }
   const digest = loaded.kind === 'removed' ? undefined : loaded.digest

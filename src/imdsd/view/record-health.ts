@@ -20,7 +20,7 @@ export class RecordHealth {
   /** Reason -> ids whose faults were logged since the last resync. */
   readonly #logged = new Map<InvalidRecord['reason'], Set<string>>()
   #problem: StoreProblem | undefined
-  readonly #unconfirmed = new Set<string>()
+  readonly #absent = new Set<string>()
   /** Ids of which the view has seen a later state than the store has. */
   readonly #behind = new Set<string>()
   #unusable: readonly string[] = []
@@ -43,13 +43,13 @@ export class RecordHealth {
     return this.#isStoreEmpty
   }
 
-  get unconfirmed(): number {
-    return this.#isStoreEmpty ? this.#view.size : this.#unconfirmed.size
+  get absent(): number {
+    return this.#isStoreEmpty ? this.#view.size : this.#absent.size
   }
 
   /** Whether the store no longer has an instance of the view. */
-  isUnconfirmed(id: string): boolean {
-    return this.#isStoreEmpty || this.#unconfirmed.has(id)
+  isAbsent(id: string): boolean {
+    return this.#isStoreEmpty || this.#absent.has(id)
   }
 
   /** The store has lost changes: this hypervisor or another one has seen later states than it has. */
@@ -127,9 +127,9 @@ export class RecordHealth {
   }
 
   /** The store no longer has an instance of the view. */
-  noteUnconfirmed(id: string): void {
+  noteAbsent(id: string): void {
     this.noteGood(id)
-    this.#unconfirmed.add(id)
+    this.#absent.add(id)
   }
 
   /** The store has an earlier state of an instance than the view has seen, which is not applied. */
@@ -151,7 +151,7 @@ export class RecordHealth {
 
   /** The store has this instance. */
   notePresent(id: string): void {
-    this.#unconfirmed.delete(id)
+    this.#absent.delete(id)
   }
 
   /** Forgets faults of ids that are neither in the store's index nor in the view. */

@@ -34,7 +34,7 @@ export interface SyncStatus {
    */
   readonly lagMs: number
   /** Instances of the view that the store no longer has. They stay in the view; an operator should look. */
-  readonly unconfirmed: number
+  readonly absent: number
   /** Ids whose record in the store is faulty now. */
   readonly faulty: number
   /** The store has lost changes: this hypervisor or another one has seen later states than it has. */
@@ -119,7 +119,7 @@ export class SyncState {
       resyncedAtMs: this.#resyncedAtMs,
       resyncTookMs: this.#resyncTookMs,
       lagMs: this.#lagSinceMs === undefined ? 0 : performance.now() - this.#lagSinceMs,
-      unconfirmed: this.#health.unconfirmed,
+      absent: this.#health.absent,
       faulty: this.#health.faulty,
       isStoreBehind: this.#health.isStoreBehind,
     }

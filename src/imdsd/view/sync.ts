@@ -143,8 +143,8 @@ export class Sync {
   }
 
   /** Whether the store no longer has an instance of the view. */
-  isUnconfirmed(id: string): boolean {
-    return this.#health.isUnconfirmed(id)
+  isAbsent(id: string): boolean {
+    return this.#health.isAbsent(id)
   }
 
   /** What is wrong with the record of an id, as it was last read. */

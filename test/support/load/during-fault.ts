@@ -103,7 +103,7 @@ async function untilRecovered(host: FaultHost): Promise<void> {
     imds_store_connected: 1,
     imds_ready: 1,
     imds_view_instances: host.guests.length,
-    imds_view_unconfirmed_instances: 0,
+    imds_view_absent_instances: 0,
     imds_view_faulty_records: 0,
   }
   await until(

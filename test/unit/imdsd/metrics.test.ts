@@ -4,7 +4,7 @@ import { buildMetrics, type MetricsSources } from '../../../src/imdsd/metrics.ts
 import { VERSION } from '../../../src/runtime/installation.ts'
 import { READY } from '../../support/fixtures/ready.ts'
 
-const STATUS = { ...READY, resyncTookMs: 1_500, unconfirmed: 2, faulty: 3 }
+const STATUS = { ...READY, resyncTookMs: 1_500, absent: 2, faulty: 3 }
 const FIREWALL = { required: true, applied: true, ageSeconds: 7 }
 
 /** The metrics of a daemon, and a scrape of them: series -> value. */
@@ -74,7 +74,7 @@ test('gauges are read when they are scraped', async () => {
     imds_held_requests: 3,
     imds_view_age_seconds: 6,
     imds_resync_duration_seconds: 1.5,
-    imds_view_unconfirmed_instances: 2,
+    imds_view_absent_instances: 2,
     imds_view_faulty_records: 3,
     imds_store_connected: 1,
     'imds_condition{code="store-lost",severity="failure"}': 0,

@@ -56,7 +56,7 @@ export async function formatPage(parts: PageParts, question: Question): Promise<
 }
 
 function formatView(
-  { store, connected, viewAgeSeconds, instances, faulty, unconfirmed, contestedAddresses, firewall }: Readiness,
+  { store, connected, viewAgeSeconds, instances, faulty, absent, contestedAddresses, firewall }: Readiness,
   networks: readonly string[],
 ): Markup {
   return formatFacts([
@@ -65,7 +65,7 @@ function formatView(
     ['networks', networks.join(', ')],
     ['instances', instances],
     ['faulty records', faulty],
-    ['unconfirmed instances', unconfirmed],
+    ['absent instances', absent],
     ['contested addresses', contestedAddresses],
     ['firewall', formatFirewall(firewall)],
   ])

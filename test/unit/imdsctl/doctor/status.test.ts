@@ -49,7 +49,7 @@ test('rates are those between two looks, with refusals by reason', () => {
   expect(formatRows(statusRows(status), undefined, plain)).toEqual([
     'imdsd      1.0.0, ready, started 2 h ago',
     'store      redis://10.0.0.1, connected, compared 1 s ago',
-    'instances  1; faulty 0, unconfirmed 0, contested addresses 0',
+    'instances  1; faulty 0, absent 0, contested addresses 0',
     'requests   35.0/s, refused 5.0/s (not-found 3.0/s, over-share 2.0/s), 0.50 ms each; dropped connections 0.0/s',
     'firewall   off',
     'process    80 MiB, 5.0 % of a CPU, 30 of 65536 descriptors',

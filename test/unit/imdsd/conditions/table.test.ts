@@ -29,7 +29,7 @@ const FAULTS: Fault[] = [
   ],
   [
     'store-empty',
-    { ...sync({ isStoreEmpty: true, unconfirmed: 2 }), unconfirmed: listed('srv-a', 'srv-b'), viewAgeSeconds: 999 },
+    { ...sync({ isStoreEmpty: true, absent: 2 }), absent: listed('srv-a', 'srv-b'), viewAgeSeconds: 999 },
     /^redis:\/\/x has nothing of this region; 2 instances are served from memory$/,
   ],
   [
@@ -71,7 +71,7 @@ const FAULTS: Fault[] = [
     { outdated: { count: 12, first: ['srv-a: x', 'srv-b: y'] } },
     /^12 records .* last good states are served: srv-a: x; srv-b: y; \.\.\.$/,
   ],
-  ['instance-unconfirmed', { unconfirmed: listed('srv-a, revision 5') }, /no longer in the store: srv-a, revision 5$/],
+  ['instance-absent', { absent: listed('srv-a, revision 5') }, /no longer in the store: srv-a, revision 5$/],
   ['address-contested', { contested: listed('default 10.0.0.2 by srv-a and srv-b') }, /^1 address is claimed/],
   ['address-lost', { lostAddresses: listed('srv-a, revision 5: 10.0.0.2') }, /^1 instance has lost addresses/],
   [
@@ -148,7 +148,7 @@ test('each condition is in the table of faults', () => {
 /** Of two faults the second is what the first has caused. */
 const CAUSES: Readonly<Record<string, readonly string[]>> = {
   'store-lost': ['store-empty', 'store-read-failed', 'store-unusable', 'hypervisor-unnamed', 'reports-not-written'],
-  'store-empty': ['hypervisor-unnamed', 'instance-unconfirmed'],
+  'store-empty': ['hypervisor-unnamed', 'instance-absent'],
   'store-read-failed': ['hypervisor-unnamed'],
   'store-unusable': ['hypervisor-unnamed', 'record-not-served', 'record-faulty'],
   'record-not-served': ['hypervisor-unnamed'],

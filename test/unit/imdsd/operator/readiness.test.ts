@@ -5,7 +5,7 @@ import { READY } from '../../../support/fixtures/ready.ts'
 
 const PARTS: ReadinessParts = {
   conditions: () => [],
-  sync: { status: () => ({ ...READY, unconfirmed: 1, faulty: 2 }) },
+  sync: { status: () => ({ ...READY, absent: 1, faulty: 2 }) },
   source: { description: 'redis://x' },
   view: { size: 3, contested: () => new Map([['default 10.0.0.2', ['srv-a', 'srv-b']]]), unconfirmed: () => new Map() },
   firewall: { status: () => ({ required: true, applied: true, ageSeconds: 0 }) },
@@ -20,7 +20,7 @@ test('readiness shows the conditions and the state of sync, the view and the fir
     connected: true,
     instances: 3,
     viewAgeSeconds: 1.235,
-    unconfirmed: 1,
+    absent: 1,
     faulty: 2,
     contestedAddresses: 1,
     unconfirmedAddresses: 0,

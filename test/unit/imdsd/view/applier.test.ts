@@ -123,18 +123,18 @@ test('invariant 8: absence is not removal; a tombstone is', () => {
   const { applier, view, health, counts, put } = applying()
   put()
   void applier.apply({ kind: 'absent', id: ID }, 'index', () => undefined)
-  expect([view.size, health.unconfirmed]).toEqual([1, 1])
+  expect([view.size, health.absent]).toEqual([1, 1])
   void applier.apply({ kind: 'removed', id: ID }, 'notice', () => undefined)
-  expect([view.size, health.unconfirmed, counts.changed]).toEqual([0, 0, 2])
+  expect([view.size, health.absent, counts.changed]).toEqual([0, 0, 2])
 })
 
 test('a record that is there again and faulty reports that the store has the instance, as a good one does', () => {
   const { health, put } = applying()
   put()
-  health.noteUnconfirmed(ID)
-  expect(health.isUnconfirmed(ID)).toBe(true)
+  health.noteAbsent(ID)
+  expect(health.isAbsent(ID)).toBe(true)
   put({ revision: 2, fqdn: 'no name' })
-  expect(health.isUnconfirmed(ID)).toBe(false)
+  expect(health.isAbsent(ID)).toBe(false)
 })
 
 test('an instance that moves to other hypervisors leaves the view, with a line that names them', () => {

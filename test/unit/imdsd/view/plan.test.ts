@@ -73,11 +73,7 @@ test('a tombstone removes', () => {
 })
 
 test('invariant 8: an instance missing from the store is kept; one that only the index has is a fault', () => {
-  expect(kinds({ kind: 'absent', id: ID }, current)).toEqual([
-    'keep-unconfirmed',
-    'keep-unconfirmed',
-    'keep-unconfirmed',
-  ])
+  expect(kinds({ kind: 'absent', id: ID }, current)).toEqual(['keep-absent', 'keep-absent', 'keep-absent'])
   expect(kinds({ kind: 'absent', id: ID }, undefined)).toEqual(['fault', 'ignore', 'ignore'])
 })
 

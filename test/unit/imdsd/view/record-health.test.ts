@@ -101,12 +101,12 @@ test('a store without a usable record has a problem with its cause, until it rec
   expect(health.problem).toBeUndefined()
 })
 
-test('invariant 8: an instance missing from the store is unconfirmed, and all are if the store is empty', () => {
+test('invariant 8: an instance missing from the store is absent, and all are if the store is empty', () => {
   const { health, serve } = aRecordHealth()
   serve('srv-a', '10.0.0.2')
   serve('srv-b', '10.0.0.3')
-  health.noteUnconfirmed('srv-a')
-  const states = () => [health.unconfirmed, health.isUnconfirmed('srv-a'), health.isUnconfirmed('srv-b')]
+  health.noteAbsent('srv-a')
+  const states = () => [health.absent, health.isAbsent('srv-a'), health.isAbsent('srv-b')]
   expect(states()).toEqual([1, true, false])
   health.noteStore(true)
   expect(states()).toEqual([2, true, true])
@@ -119,8 +119,8 @@ test('a record that was faulty, and that the store no longer has, is not faulty'
   const { health, serve } = aRecordHealth()
   serve('srv-a', '10.0.0.2')
   health.noteFault('srv-a', 'd2', FAULT)
-  health.noteUnconfirmed('srv-a')
-  expect([health.faulty, health.faultOf('srv-a'), health.unconfirmed]).toEqual([0, undefined, 1])
+  health.noteAbsent('srv-a')
+  expect([health.faulty, health.faultOf('srv-a'), health.absent]).toEqual([0, undefined, 1])
 })
 
 test('a fault is dropped when neither the index nor the view has its id', () => {

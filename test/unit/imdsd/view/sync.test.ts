@@ -377,7 +377,7 @@ test('E2: a lookup that finds a record of another hypervisor leaves nothing behi
   await source.drain()
   await faulty
   source.digests.delete(id(3))
-  expect(sync.status()).toMatchObject({ faulty: 0, unconfirmed: 0 })
+  expect(sync.status()).toMatchObject({ faulty: 0, absent: 0 })
   expect(log.map(({ msg }) => msg)).toEqual(['the store is connected', 'first resync completed: ready'])
   sync.resync() // the index of the double names it for us with the same digest: not remembered, so it is read
   await source.drain()

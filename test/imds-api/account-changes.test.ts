@@ -7,7 +7,7 @@ import {
   ACCOUNT_QUEUE,
   AccountChanges,
   CHANGE_BYTES,
-  type AccountRequester,
+  type Requester,
 } from '../../src/imds-api/changes/account-changes.ts'
 import { MAX_UNPUBLISHED } from '../../src/imds-api/changes/limits.ts'
 import { DEFAULT_CONNECTIONS } from '../../src/imds-api/database/settings.ts'
@@ -140,12 +140,11 @@ t.test('refreshes of one sign-in that wait for a change of its user leave connec
 })
 
 /** A requester of changes of ONE who may make them. */
-const somebody: AccountRequester = {
-  accountId: ONE,
+const somebody: Requester = {
   requesterId: 'somebody',
   requestId: '',
-  bodyBytes: () => 0,
-  keyed: () => undefined,
+  bodyBytes: 0,
+  key: undefined,
   recheckRight: () => Promise.resolve(undefined),
   checkCondition: () => Promise.resolve(),
 }
@@ -167,7 +166,7 @@ t.test('changes of many accounts use a quarter of the connections, so reads have
   const { promise, resolve: end } = Promise.withResolvers<unknown>()
   let running = 0
   const changes = (await someAccounts(3 * DEFAULT_CONNECTIONS)).map((accountId) =>
-    accounts.commit({ ...somebody, accountId }, () => {
+    accounts.commit(accountId, somebody, () => {
       running++
       return promise
     }),
@@ -183,13 +182,13 @@ t.test('changes of many accounts use a quarter of the connections, so reads have
 t.test('a change whose turn does not come in time is refused, changes nothing, and blocks no other', async (t) => {
   const accounts = new AccountChanges(db, { atOnce: 1, maxWaiting: CHANGE_BYTES, timeoutMs: 1 }, DEFAULT_CONNECTIONS)
   const unlock = await lockAccount(t, ONE)
-  const first = accounts.commit(somebody, () => Promise.resolve('first'))
+  const first = accounts.commit(ONE, somebody, () => Promise.resolve('first'))
   const refused = { name: 'service_unavailable', message: 'other changes of this account take too long: try again' }
-  const late = [1, 2].map(() => accounts.commit(somebody, () => Promise.reject(new Error('it ran'))))
+  const late = [1, 2].map(() => accounts.commit(ONE, somebody, () => Promise.reject(new Error('it ran'))))
   await Promise.all(late.map((change) => t.rejects(change, refused, 'after a time, and where too many wait')))
   await unlock()
   t.equal(await first, 'first')
-  t.equal(await accounts.commit(somebody, () => Promise.resolve('next')), 'next')
+  t.equal(await accounts.commit(ONE, somebody, () => Promise.resolve('next')), 'next')
 })
 
 /** Sends requests, and waits until all of their changes are in the queue. */
@@ -275,7 +274,7 @@ t.test('a user who answers an invitation many times has one turn at a time in th
   const entered: string[] = []
   const commit = api.accounts.commit.bind(api.accounts)
   api.accounts.commit = (async (...args: Parameters<typeof commit>) => {
-    entered.push(args[0].requesterId)
+    entered.push(args[1].requesterId)
     return commit(...args)
   }) as typeof commit
   const answers = Array.from({ length: 5 }, () => answer(invited, 'reject'))

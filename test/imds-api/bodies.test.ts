@@ -18,9 +18,9 @@ async function aServer(t: Test) {
   const clock = { nowMs: 0 }
   const server = fastify()
   t.teardown(() => server.close())
-  server.decorateRequest('address', '')
+  server.decorateRequest('owner', '')
   server.addHook('onRequest', (request, _reply, done) => {
-    request.address = request.raw.socket.remoteAddress!
+    request.owner = request.raw.socket.remoteAddress!
     done()
   })
   const budget = new BodyBudget(LIMITS, () => clock.nowMs)

@@ -75,9 +75,9 @@ t.test('a change that leads to the state ends the waits for it, and no others', 
 
 t.test('a change after the first read of a request, and before it waits, is not missed', async (t) => {
   const socket = new Socket()
-  const caller = { accountId: ONE, requesterId: 'cli-any01' }
-  const enterShare = () => Promise.resolve(() => undefined)
-  const request = { caller, raw: { socket }, enterShare, checkAccess: () => Promise.resolve() }
+  const share = { leave: () => undefined, again: () => Promise.resolve(() => undefined) }
+  const accounts = { one: ONE, check: () => Promise.resolve() }
+  const request = { caller: { id: 'cli-any01' }, accounts, share, raw: { socket } }
   const results = ['the change', undefined, 'the change, of which a notification came while it was read']
   const waits = new Waits(60_000)
   const read = () => {

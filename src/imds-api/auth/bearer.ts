@@ -1,22 +1,11 @@
 /** The check of an access token on every request to the API. */
 import type { FastifyReply, FastifyRequest } from 'fastify'
-import type { Tx } from '../database/transaction.ts'
 import { SAFE_METHODS } from '../http/audit.ts'
 import { noteOwner } from '../http/connections.ts'
 import { refuse, Refusal } from '../model/refusal.ts'
 import { formatScopes } from '../model/scopes.ts'
-import type { AccessTokens, TokenHolder, TokenCheck } from './tokens.ts'
-
-declare module 'fastify' {
-  interface FastifyRequest {
-    /** Set by the check of the access token, before a route of /1.0 runs. */
-    tokenHolder: TokenHolder
-    /** Checks the access token again, for a response that takes long. */
-    checkToken: () => Promise<void>
-    /** Locks the access token, and checks it again: until the commit it cannot be revoked. */
-    lockToken: (tx: Tx) => Promise<void>
-  }
-}
+import type {} from './caller.ts'
+import type { AccessTokens, TokenCheck } from './tokens.ts'
 
 /** Without a token the header has no error (RFC 6750, 3.1). */
 const NO_TOKEN = unauthorized(
@@ -53,14 +42,16 @@ export function buildAuthentication(
     if (token === undefined) throw refusalWithoutToken(request.headers.authorization)
     const check = await tokens.check(token, request.address)
     if (check.kind === 'valid') {
-      const { tokenHolder } = check
-      request.tokenHolder = tokenHolder
-      request.bodyOwner = tokenHolder.kind === 'client' ? tokenHolder.accountId : tokenHolder.userId
-      noteOwner(request.raw.socket, request.bodyOwner)
-      request.checkToken = async () => refuseToken(await tokens.check(token, request.address), request)
-      request.checkAccess = request.checkToken
-      request.lockToken = async (tx) => refuseToken(await tokens.lock(tx, token, tokenHolder), request)
-      void reply.header('X-Oauth-Scopes', formatScopes(tokenHolder.scopes))
+      const { tokenHolder: holder } = check
+      request.caller = {
+        id: holder.kind === 'client' ? holder.clientId : holder.userId,
+        holder,
+        check: async () => refuseToken(await tokens.check(token, request.address), request),
+        lock: async (tx) => refuseToken(await tokens.lock(tx, token, holder), request),
+      }
+      request.owner = holder.kind === 'client' ? holder.accountId : holder.userId
+      noteOwner(request.raw.socket, request.owner)
+      void reply.header('X-Oauth-Scopes', formatScopes(holder.scopes))
     }
     refuseToken(check, request)
   }

@@ -1,13 +1,12 @@
 /** Runs the changes of accounts' resources. The changes of one account run one after another. */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { sql, type Selectable } from 'kysely'
+import { sql } from 'kysely'
 import { FairQueue, type FairQueueLimits } from '../../limits/fair-queue.ts'
 import { isWithdrawal, changeRefusal, type StateRule } from '../model/account-states.ts'
 import { notFound, shed, type Refusal } from '../model/refusal.ts'
 import { setOrigin, type ChangeOrigin } from './events.ts'
 import { inFlightRefusal, KeyedChange, type KeyOfClient } from './keyed-change.ts'
 import { lockAccount, type LockedAccount } from './limits.ts'
-import type { Tables } from '../database/tables.ts'
 import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
 
 /**
@@ -26,35 +25,25 @@ const LOCK_NOT_AVAILABLE = '55P03'
 /** The bytes that a waiting change costs beside its body. So 1,024 changes can wait. */
 export const CHANGE_BYTES = 8_192
 
-/** Who asks for a change. */
+/** Who asks for a change, and by which request. */
 export interface Requester {
   /** The id of the user or API client. The requesters of an account take turns. */
   readonly requesterId: string
   readonly requestId: string
-  /** The length of its body, once that has arrived. */
-  readonly bodyBytes: () => number
+  readonly bodyBytes: number
   /** Its Idempotency-Key, if it has one. */
-  readonly keyed: () => KeyOfClient | undefined
+  readonly key: KeyOfClient | undefined
   /**
    * Refuses the change if the requester has lost the right while it waited. Runs in the transaction of the change, with
-   * `account` locked: the right cannot be revoked before the commit.
+   * the account locked, if it is one of an account: the right cannot be revoked before the commit.
    */
-  readonly recheckRight: (tx: Tx, account: Selectable<Tables['accounts']>) => Promise<void>
+  readonly recheckRight: (tx: Tx, account?: LockedAccount) => Promise<void>
   /** Refuses a change whose `If-Match` does not hold. A replay of a committed change is not checked. */
   readonly checkCondition: (tx: Tx) => Promise<void>
 }
 
-export interface AccountRequester extends Requester {
-  readonly accountId: string
-}
-
-/** A requester who needs only an access token: a user who answers an invitation, or changes their own profile. */
-export interface TokenRequester extends Requester {
-  readonly recheckRight: (tx: Tx) => Promise<void>
-}
-
 /** The requester of what hypervisors report. */
-const COMPUTE = { requesterId: 'compute', bodyBytes: () => 0 }
+const COMPUTE = { requesterId: 'compute', bodyBytes: 0 }
 
 /** The refusal of an account that makes changes faster than they are published. */
 function backlogRefusal({ has_too_many_unpublished: isBehind }: LockedAccount): Refusal | undefined {
@@ -62,8 +51,8 @@ function backlogRefusal({ has_too_many_unpublished: isBehind }: LockedAccount): 
   return shed('changes', 'too many changes of this account wait to be published: try again later')
 }
 
-function originOf({ requesterId, requestId, keyed }: Requester): ChangeOrigin {
-  return { actor: requesterId, requestId, key: keyed()?.key ?? '' }
+function originOf({ requesterId, requestId, key }: Requester): ChangeOrigin {
+  return { actor: requesterId, requestId, key: key?.key ?? '' }
 }
 
 /**
@@ -96,11 +85,11 @@ export class AccountChanges {
    * with the account. `rule`: the entry of model/account-states.ts for the request.
    */
   async commit<T>(
-    requester: AccountRequester,
+    accountId: string,
+    requester: Requester,
     change: (tx: Tx) => Promise<T>,
     rule: StateRule = 'every other change',
   ): Promise<T> {
-    const { accountId } = requester
     const check = async (tx: Tx) => {
       const account = await lockAccount(tx, accountId, originOf(requester))
       if (account === undefined) throw notFound('this account')
@@ -124,7 +113,7 @@ export class AccountChanges {
    * where `find` checks it and returns the id of the account. Then it enters the queue of that account.
    */
   async commitAsOutsider<T>(
-    requester: TokenRequester,
+    requester: Requester,
     find: (tx: Tx) => Promise<string>,
     change: (tx: Tx) => Promise<T>,
     rule: StateRule,
@@ -132,17 +121,16 @@ export class AccountChanges {
     return this.#inTurn(requester.requesterId, requester, false, async () => {
       const accountId = await this.#transact(requester.requesterId, async (tx) => {
         await requester.recheckRight(tx)
-        const key = requester.keyed()
-        if (key !== undefined) await new KeyedChange(key).replay(tx)
+        if (requester.key !== undefined) await new KeyedChange(requester.key).replay(tx)
         await requester.checkCondition(tx)
         return find(tx)
       })
-      return this.commit({ ...requester, accountId }, change, rule)
+      return this.commit(accountId, requester, change, rule)
     })
   }
 
   /** Commits a change of a user's profile. The changes of a user's profile have a queue too. */
-  async commitProfile<T>(requester: TokenRequester, change: (tx: Tx) => Promise<T>): Promise<T> {
+  async commitProfile<T>(requester: Requester, change: (tx: Tx) => Promise<T>): Promise<T> {
     const { requesterId } = requester
     const check = async (tx: Tx) => {
       await sql`select ${setOrigin(originOf(requester))}`.execute(tx)
@@ -158,13 +146,12 @@ export class AccountChanges {
    */
   async #commit<T>(
     queue: string,
-    requester: Omit<Requester, 'recheckRight'>,
+    requester: Requester,
     isUrgent: boolean,
     check: (tx: Tx) => Promise<Refusal | undefined>,
     change: (tx: Tx) => Promise<T>,
   ): Promise<T> {
-    const key = requester.keyed()
-    const keyed = key && new KeyedChange(key)
+    const keyed = requester.key && new KeyedChange(requester.key)
     const work = async (tx: Tx): Promise<() => T> => {
       await keyed?.lock(tx)
       const refusal = await check(tx)
@@ -191,7 +178,7 @@ export class AccountChanges {
     isUrgent: boolean,
     work: () => Promise<T>,
   ): Promise<T> {
-    const task = { key, caller: requesterId, cost: CHANGE_BYTES + bodyBytes(), isUrgent }
+    const task = { key, caller: requesterId, cost: CHANGE_BYTES + bodyBytes, isUrgent }
     const done = await this.#queue.run(task, async () => ({ result: await work() }))
     if (done === undefined) throw shed('changes', 'other changes of this account take too long: try again')
     return done.result

@@ -11,7 +11,6 @@
 import type { FastifyInstance, FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify'
 import { MIMEType } from 'node:util'
 import type { Readable } from 'node:stream'
-import { sourceOf } from '../../metadata/address.ts'
 import type { BodyBudget } from './body-budget.ts'
 import { refuse, Refusal } from '../model/refusal.ts'
 
@@ -20,14 +19,8 @@ declare module 'fastify' {
     readonly bodyBudget: BodyBudget
   }
   interface FastifyRequest {
-    /**
-     * In whose share of the BodyBudget the body is counted: the account of the request, or the user if it has none.
-     * Empty, before the check of the access token: the address of the client.
-     */
-    bodyOwner: string
-    /** Returns the bytes of the body to the BodyBudget. Undefined: it has none. */
-    releaseBody: (() => void) | undefined
-    bodyBytes: number
+    /** The body in the BodyBudget. Undefined: the request has none. `release` returns its bytes. */
+    heldBody: { readonly bytes: number; readonly release: () => void } | undefined
   }
 }
 
@@ -83,9 +76,7 @@ function boundsFault(text: string, most: number): string | undefined {
 }
 
 export function addBodyParser(server: FastifyInstance, budget: BodyBudget): void {
-  server.decorateRequest('bodyOwner', '')
-  server.decorateRequest('releaseBody', undefined)
-  server.decorateRequest('bodyBytes', 0)
+  server.decorateRequest('heldBody', undefined)
   server.decorate('bodyBudget', budget)
   setBodyParsers(server, { 'application/json': jsonParser() })
 }
@@ -105,7 +96,7 @@ export function setMissingBody(request: FastifyRequest, _reply: FastifyReply, do
 
 /** Returns the bytes of the body to the BodyBudget, also if the client has gone. */
 export function releaseBody(request: FastifyRequest, _reply: FastifyReply, _payload: unknown, done: () => void): void {
-  request.releaseBody?.()
+  request.heldBody?.release()
   done()
 }
 
@@ -117,14 +108,13 @@ export function setBodyParsers(server: FastifyInstance, parsers: BodyParsers): v
     const { bodyBudget } = request.server
     const limit = request.routeOptions.bodyLimit
     const bytes = await read(request, payload, limit)
-    request.bodyBytes = bytes.length
     request.keyed?.hash.update(bytes)
     if (bytes.length === 0) return {}
     const parse = chooseParser(request, parsers)
     const parsed =
       bytes.length <= MAX_BODY_BYTES
         ? parseBytes(bytes, parse)
-        : await bodyBudget.inTurn(bodyOwnerOf(request), () => parseBytes(bytes, parse))
+        : await bodyBudget.inTurn(request.owner, () => parseBytes(bytes, parse))
     if (parsed === null) throw refuse('bad_request', 'the body must be a JSON object; it is null')
     return parsed
   })
@@ -171,14 +161,20 @@ async function read(request: FastifyRequest, payload: Readable, limit: number): 
   const bytes = new Bytes()
   let refusal: Refusal | undefined = declared > limit + MAX_DISCARD_BYTES ? tooLong(limit) : undefined
   const { promise, resolve }: PromiseWithResolvers<'whole' | 'cut' | 'lost'> = Promise.withResolvers()
-  const body = bodyBudget.begin(bodyOwnerOf(request), (cut) => {
+  const body = bodyBudget.begin(request.owner, (cut) => {
     refusal ??= cut
     bytes.clear()
     resolve('cut')
   })
-  request.releaseBody = () => {
+  const release = () => {
     bodyBudget.release(body)
     bytes.clear()
+  }
+  request.heldBody = {
+    get bytes() {
+      return bytes.length
+    },
+    release,
   }
   let arrived = 0
   let idle: NodeJS.Timeout | undefined
@@ -188,7 +184,7 @@ async function read(request: FastifyRequest, payload: Readable, limit: number): 
     refusal ??= bodyBudget.take(body, chunk.length, arrived > MAX_BODY_BYTES)
     if (refusal === undefined) bytes.add(chunk)
     else {
-      request.releaseBody?.()
+      release()
       clearTimeout(idle)
       idle = setTimeout(() => resolve('cut'), DISCARD_IDLE_MS)
     }
@@ -211,14 +207,6 @@ async function read(request: FastifyRequest, payload: Readable, limit: number): 
 
 function tooLong(limit: number): Refusal {
   return refuse('payload_too_large', `the body must be at most ${limit} bytes`)
-}
-
-/**
- * The account or the user of a request. Before its token is checked: the address of the client; for IPv6 its /64. Empty
- * for a client of a unix socket.
- */
-export function bodyOwnerOf({ bodyOwner, address }: FastifyRequest): string {
-  return bodyOwner === '' ? sourceOf(address) : bodyOwner
 }
 
 /** Bytes in one buffer that grows: a body may arrive in chunks of one byte, and an object for each takes a hundred. */

@@ -12,6 +12,11 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** Canonical. Empty: a client of a unix socket. */
     address: string
+    /**
+     * In whose shares the request counts: its address (for IPv6 its /64); once the token is known, its user or the
+     * account of its API client; once that is known, its account.
+     */
+    owner: string
   }
 }
 

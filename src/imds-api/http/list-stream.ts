@@ -62,8 +62,8 @@ async function* pieces(
   yield `[${begin}`
   let isEmpty = begin === ''
   for (let next: ListPosition | undefined = first; next !== undefined;) {
-    await request.checkAccess()
-    const leave = await request.enterShare(true)
+    await request.accounts.check()
+    const leave = await request.share.again()
     const part: ListPart = await load(next).finally(leave)
     if (part.json !== '') yield isEmpty ? part.json : `,${part.json}`
     isEmpty &&= part.json === ''

@@ -7,19 +7,14 @@
  * Under overload, reads that have waited long are refused, so that those which are answered have not. The bound is here
  * and not in @fastify/under-pressure: that refuses the requests of all callers, also of those who send few.
  */
-import type { FastifyRequest, onSendHookHandler, preParsingHookHandler } from 'fastify'
+import type { FastifyRequest, onRequestAsyncHookHandler, onSendHookHandler, preParsingHookHandler } from 'fastify'
 import { SAFE_METHODS } from './audit.ts'
 import { FairQueue, type FairQueueLimits, type Leave } from '../../limits/fair-queue.ts'
 import { shed } from '../model/refusal.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** Ends the turn of the request in the share of its caller. */
-    leaveShare: Leave | undefined
-    /** The account, or the user, in whose share its reads are. */
-    shareOwner: string
-    /** Waits for another turn. `isBegun`: for a part of a response that has begun, or a request that waits. */
-    enterShare: (isBegun: boolean) => Promise<Leave>
+    share: Share
   }
 }
 
@@ -49,17 +44,42 @@ export function readShare(connections: number): Required<FairQueueLimits> {
 /** Of the checks of the rights to changes, which are short. */
 const CHECK_SHARE: FairQueueLimits = { atOnce: 1, maxWaiting: 1_024, timeoutMs: TIMEOUT_MS }
 
-/** Builds the method `enterShare` of requests, which need their `tokenHolder`. */
-export function buildEnterShare(connections: number): FastifyRequest['enterShare'] {
-  const [reads, checks] = [new FairQueue(readShare(connections)), new FairQueue(CHECK_SHARE)]
-  return async function (this: FastifyRequest, isBegun) {
-    const { tokenHolder, method, shareOwner: key } = this
-    const isRead = SAFE_METHODS.includes(method)
-    const caller = tokenHolder.kind === 'user' ? tokenHolder.userId : tokenHolder.clientId
-    const leave = await (isRead ? reads : checks).enter({ key, caller, isBegun })
+/** The turn of a request in the share of its owner. */
+export class Share {
+  readonly #request: FastifyRequest
+  readonly #queue: FairQueue
+  #owner: string | undefined
+  #leave: Leave | undefined
+
+  constructor(request: FastifyRequest, queue: FairQueue) {
+    this.#request = request
+    this.#queue = queue
+  }
+
+  /** Waits for a turn in the share of the owner, in place of the present turn. */
+  async enter(): Promise<void> {
+    const { owner } = this.#request
+    if (this.#owner === owner) return
+    this.leave()
+    this.#owner = owner
+    this.#leave = await this.#wait(false)
+  }
+
+  leave(): void {
+    this.#leave?.()
+  }
+
+  /** Waits for another turn: for a part of a response that has begun, or a request that waits. */
+  async again(): Promise<Leave> {
+    return this.#wait(true)
+  }
+
+  async #wait(isBegun: boolean): Promise<Leave> {
+    const { caller, method, owner } = this.#request
+    const leave = await this.#queue.enter({ key: owner, caller: caller.id, isBegun })
     if (typeof leave === 'function') return leave
     throw shed(
-      isRead ? 'reads' : 'changes',
+      SAFE_METHODS.includes(method) ? 'reads' : 'changes',
       leave === 'all'
         ? 'imds-api has too many requests at present: try again'
         : 'other requests of this account or user take too long: try again',
@@ -67,28 +87,23 @@ export function buildEnterShare(connections: number): FastifyRequest['enterShare
   }
 }
 
-/** Makes a request wait for a turn in the share of its API client's account, or of its user. */
-export async function enterShareOfCaller(request: FastifyRequest): Promise<void> {
-  const { tokenHolder } = request
-  await enterShareOf(request, tokenHolder.kind === 'user' ? tokenHolder.userId : tokenHolder.accountId)
+/** Builds the hook that has a request wait for a turn in the share of its user, or of the account of its API client. */
+export function buildEnterShare(connections: number): onRequestAsyncHookHandler {
+  const [reads, checks] = [new FairQueue(readShare(connections)), new FairQueue(CHECK_SHARE)]
+  return async (request) => {
+    request.share = new Share(request, SAFE_METHODS.includes(request.method) ? reads : checks)
+    await request.share.enter()
+  }
 }
 
 /** Ends the turn of a change: its right is checked. */
 export const leaveShareOfChange: preParsingHookHandler = (request, _reply, payload, done) => {
-  if (!SAFE_METHODS.includes(request.method)) request.leaveShare?.()
+  if (!SAFE_METHODS.includes(request.method)) request.share.leave()
   done(null, payload)
 }
 
-/** Ends the turn of a read, also if its client has gone. */
+/** Ends the turn of a read, also if its client has gone. A request that was refused before has none. */
 export const leaveShare: onSendHookHandler = (request, _reply, _payload, done) => {
-  request.leaveShare?.()
+  ;(request.share as Share | undefined)?.leave()
   done()
-}
-
-/** Makes a request wait for a turn in the share of an account or a user, in place of its present turn. */
-export async function enterShareOf(request: FastifyRequest, owner: string): Promise<void> {
-  if (request.shareOwner === owner) return
-  request.leaveShare?.()
-  request.shareOwner = owner
-  request.leaveShare = await request.enterShare(false)
 }

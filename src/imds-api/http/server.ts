@@ -19,7 +19,7 @@ import type { Socket } from 'node:net'
 import { parse } from 'node:querystring'
 import type { Log } from '../../runtime/log-codes.ts'
 import { refuseOtherVersions } from '../../runtime/http.ts'
-import { MAX_BODY_BYTES, bodyOwnerOf } from './body.ts'
+import { MAX_BODY_BYTES } from './body.ts'
 import { buildClientAddress } from './client-address.ts'
 import { findDatabaseTrouble, type DatabaseReport } from './database-errors.ts'
 import { formatFaults } from './faults.ts'
@@ -188,7 +188,7 @@ function handleErrors(
 ): void {
   server.setErrorHandler((error: FastifyError | Refusal | Replay, request, reply) => {
     if (error instanceof Refusal) {
-      if (error.options.shed !== undefined) onShed(error.options.shed, bodyOwnerOf(request))
+      if (error.options.shed !== undefined) onShed(error.options.shed, request.owner)
       return send(reply, error)
     }
     if (error instanceof Replay) return sendReplay(reply, error, send)

@@ -10,7 +10,7 @@
  * Requests to other paths than /1.0 have the steps of the server, and those of their plugin: auth/token-endpoint.ts,
  * and docs-pages.ts. The compute interface is another server with steps of its own (compute/server.ts).
  */
-import type { FastifyInstance, FastifyReply, FastifyRequest, onResponseHookHandler, onRouteHookHandler } from 'fastify'
+import type { FastifyInstance, FastifyReply, FastifyRequest, onResponseHookHandler } from 'fastify'
 import { LoopTurns } from '../../limits/loop-turns.ts'
 import { sourceOf } from '../../metadata/address.ts'
 import { noteRespondedId, type buildAudit } from './audit.ts'
@@ -19,15 +19,14 @@ import { addBodyParser, dropMalformedType, releaseBody, setMissingBody } from '.
 import { addEntityTag } from './entity-tags.ts'
 import { checkHead, forbidCaching } from './head.ts'
 import { readIdempotencyKey } from './idempotency.ts'
-import { enterShareOfCaller, leaveShare, leaveShareOfChange } from './read-share.ts'
+import { leaveShare, leaveShareOfChange } from './read-share.ts'
 
 type Step = (request: FastifyRequest, reply: FastifyReply) => Promise<void>
 /** The steps of the API that need more than the request. */
 export interface ApiSteps {
   readonly authenticate: Step
-  readonly enterShare: FastifyRequest['enterShare']
+  readonly enterShare: Step
   readonly chooseAccount: Step
-  readonly respectIfMatch: onRouteHookHandler
   readonly audit: ReturnType<typeof buildAudit>
 }
 
@@ -36,10 +35,12 @@ export function addServerSteps(
   addressOf: (request: Pick<FastifyRequest['raw'], 'socket' | 'headers'>) => string,
 ): void {
   server.decorateRequest('address', '')
+  server.decorateRequest('owner', '')
   const turns = new LoopTurns()
   server.addHook('onRequest', (request, reply, done) => {
     request.address = addressOf(request.raw)
-    turns.enter(sourceOf(request.address), () => {
+    request.owner = sourceOf(request.address)
+    turns.enter(request.owner, () => {
       if (request.raw.socket.destroyed) reply.hijack()
       else done()
     })
@@ -55,18 +56,13 @@ export function addServerSteps(
 /** Adds the steps of the requests below /1.0. Call it before the routes are added. */
 export function addApiSteps(api: FastifyInstance, steps: ApiSteps): void {
   api.decorateRequest('keyed', undefined)
-  api.decorateRequest('leaveShare', undefined)
-  api.decorateRequest('shareOwner', '')
-  api.decorateRequest('enterShare', steps.enterShare)
-  api.decorateRequest('checkCondition', undefined)
   api.addHook('onRequest', forbidCaching)
-  api.addHook('onRequest', steps.authenticate)
-  api.addHook('onRequest', readIdempotencyKey)
-  api.addHook('onRequest', enterShareOfCaller)
-  api.addHook('onRequest', steps.chooseAccount)
+  api.addHook('onRequest', steps.authenticate) // request.caller
+  api.addHook('onRequest', readIdempotencyKey) // request.keyed
+  api.addHook('onRequest', steps.enterShare) // request.share
+  api.addHook('onRequest', steps.chooseAccount) // request.accounts
   api.addHook('preParsing', leaveShareOfChange)
-  // body.ts parses the body, and Fastify validates it
-  api.addHook('onRoute', steps.respectIfMatch) // the next preHandler, of the changes of a member
+  // body.ts parses the body (request.heldBody), and Fastify validates it
   // the handler: a change waits for its turn, and its token, access and condition are checked in its transaction
   api.addHook('onSend', leaveShare)
   api.addHook('onSend', steps.audit)

@@ -7,18 +7,16 @@
 import type { FastifyRequest } from 'fastify'
 import { sql, type RawBuilder } from 'kysely'
 import Type from 'typebox'
-import { callerOf } from '../auth/account-choice.ts'
-import { memberRequester } from '../auth/requester.ts'
+import { accountOf } from '../auth/caller.ts'
 import { digest, newSecret } from '../auth/secrets.ts'
-import type { AccountRequester } from '../changes/account-changes.ts'
 import { usersOf } from '../changes/members.ts'
 import { setValues } from '../changes/own-rows.ts'
 import { countryName } from '../model/countries.ts'
 import { noSuch } from '../model/refusal.ts'
 import { parseVatNumber } from '../model/vat-number.ts'
 import { Field, fixed, formsOf, linked, linkedAll, type Form } from './kit/forms.ts'
-import { byText } from './kit/lists.ts'
-import { idOf, Members, type MembersOf } from './kit/members.ts'
+import { byText, idOf } from './kit/lists.ts'
+import { Members, type MembersOf } from './kit/members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { Megabytes, NullableString, NullableTime, Time } from './kit/schemas.ts'
@@ -129,7 +127,7 @@ const Update = Type.Partial(
 
 /** Adds the routes for which a user need not name an account. */
 export function addAccountRoutes(parts: ResourceParts): void {
-  const accounts = membersOf(parts, { requesterOf: requesterOfNamed })
+  const accounts = membersOf(parts, { accountOf: namedAccount })
   accounts.list({
     description: 'The accounts that the caller may read: that of an API client; those that a user owns or works for.',
     order: [byText('accounts.id')],
@@ -150,20 +148,17 @@ export function addChosenAccountRoute(parts: ResourceParts): void {
   addChanges(accounts, 'The same as for an account that is named by its id.', 'resetCurrentFtpPassword')
 }
 
-function membersOf(
-  parts: ResourceParts,
-  { requesterOf = callerOf, ...options }: Pick<MembersOf, 'as' | 'requesterOf'>,
-): Members {
+function membersOf(parts: ResourceParts, options: Pick<MembersOf, 'as' | 'accountOf'>): Members {
   const load: MembersOf['load'] = (db, request) =>
-    FORMS.form.load(db, parts.site, requesterOf(request).accountId, { where: sql`true` })
-  const rows: MembersOf['rows'] = ({ accountIds }) => ({ where: sql`accounts.id = any(${[...accountIds]}::text[])` })
-  return new Members(parts, { ...FORMS, rows, load, requesterOf, ...options })
+    FORMS.form.load(db, parts.site, (options.accountOf ?? accountOf)(request), { where: sql`true` })
+  const rows: MembersOf['rows'] = ({ accounts }) => ({ where: sql`accounts.id = any(${[...accounts.ids]}::text[])` })
+  return new Members(parts, { ...FORMS, rows, load, ...options })
 }
 
-function requesterOfNamed(request: FastifyRequest): AccountRequester {
+function namedAccount(request: FastifyRequest): string {
   const id = idOf(request)
-  if (!request.accountIds.includes(id)) throw noSuch('account', id)
-  return memberRequester(request, id)
+  if (!request.accounts.ids.includes(id)) throw noSuch('account', id)
+  return id
 }
 
 /** `description`: of the update. `operationId`: of the reset. */

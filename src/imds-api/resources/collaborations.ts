@@ -6,8 +6,7 @@
 import type { FastifyRequest } from 'fastify'
 import { sql } from 'kysely'
 import Type, { type TObject } from 'typebox'
-import { tokenRequester } from '../auth/requester.ts'
-import type { TokenHolder } from '../auth/tokens.ts'
+import { tokenRequester, type Caller } from '../auth/caller.ts'
 import {
   acceptInvitation,
   type CollaborationTransition,
@@ -26,6 +25,7 @@ import { COLLABORATION_STATES, ROLES, type CollaborationStatus, type Role } from
 import { refuse } from '../model/refusal.ts'
 import { rateLimitHeaders } from '../../limits/rate-limit-headers.ts'
 import { Field, Form, type Link, type Representation, type Site } from './kit/forms.ts'
+import { conditionOf } from './kit/conditions.ts'
 import { Members, type MemberRoute } from './kit/members.ts'
 import { addWait } from './kit/waiting.ts'
 import { NESTED } from './nested.ts'
@@ -86,8 +86,16 @@ export function addCollaborationRoutes(parts: ResourceParts): void {
       body: Create,
       status: 201,
     },
-    (tx, { request: { tokenHolder }, accountId, body }) =>
-      invite(tx, accountId, tokenHolder.kind === 'user' ? tokenHolder.userId : null, body),
+    (
+      tx,
+      {
+        request: {
+          caller: { holder },
+        },
+        accountId,
+        body,
+      },
+    ) => invite(tx, accountId, holder.kind === 'user' ? holder.userId : null, body),
   )
   collaborations.action(
     'resend',
@@ -110,7 +118,7 @@ export function addCollaborationRoutes(parts: ResourceParts): void {
 
 /** Adds the user's side. API clients are refused, even for ids that do not exist. A user need not name an account. */
 export function addUserCollaborationRoutes(parts: ResourceParts): void {
-  const rows = ({ tokenHolder }: FastifyRequest) => ({ where: isOfUser(userOf(tokenHolder)) })
+  const rows = ({ caller }: FastifyRequest) => ({ where: isOfUser(userOf(caller)) })
   const collaborations = new Members(parts, { form: USER_SIDE, rows })
   const { path, load } = collaborations
 
@@ -144,10 +152,10 @@ export function addUserCollaborationRoutes(parts: ResourceParts): void {
     change: (tx: Tx, userId: string, id: string) => Promise<void>,
     about: MemberRoute<TObject>,
   ): void {
-    collaborations.route(method, url, about, ({ request, id, rule }) => {
-      const userId = userOf(request.tokenHolder)
+    collaborations.route(method, url, about, ({ request, reply, id, rule }) => {
+      const userId = userOf(request.caller)
       return parts.accounts.commitAsOutsider(
-        tokenRequester(request),
+        tokenRequester(request, conditionOf(collaborations, request, reply)),
         async (tx) => {
           const { account, status } = (await load(tx, request, id)) as Answered
           nextStatus({ id, status }, transition)
@@ -163,9 +171,9 @@ export function addUserCollaborationRoutes(parts: ResourceParts): void {
   }
 }
 
-function userOf(tokenHolder: TokenHolder): string {
-  if (tokenHolder.kind !== 'user') throw refuse('forbidden', 'an API client has no invitations: sign in as a user')
-  return tokenHolder.userId
+function userOf({ holder }: Caller): string {
+  if (holder.kind !== 'user') throw refuse('forbidden', 'an API client has no invitations: sign in as a user')
+  return holder.userId
 }
 
 /** A finished collaboration keeps its parties as they were. */

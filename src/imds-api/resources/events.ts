@@ -1,7 +1,7 @@
 /** The events of an account (changes/events.ts), for which a request can wait. */
 import type { FastifyRequest } from 'fastify'
 import Type, { type Static } from 'typebox'
-import { callerOf } from '../auth/account-choice.ts'
+import { accountOf } from '../auth/caller.ts'
 import { MAX_KEPT_EVENTS } from '../database/event-triggers.ts'
 import { readEvents, startAfter, type EventRow } from '../changes/events.ts'
 import { QueryReader } from '../http/query.ts'
@@ -67,7 +67,7 @@ export function addEventRoutes({ server, db, site, waits, affected }: ResourcePa
       validatorCompiler: () => () => true, // QueryReader checks them: in a query, numbers are text
     },
     async (request, reply) => {
-      const { accountId } = callerOf(request)
+      const accountId = accountOf(request)
       const given = readQuery(request.query)
       const after = given.after === undefined ? undefined : formatCursor(await startAfter(db, accountId, given.after))
       const read = () => (after === undefined ? readNewest(request, given) : readAfter(request, given, after))
@@ -96,7 +96,7 @@ export function addEventRoutes({ server, db, site, waits, affected }: ResourcePa
     async (request) => {
       const { id } = request.params
       const number = parseCursor(id)?.number ?? 0
-      const [row] = await readEvents(db, callerOf(request).accountId, { after: number - 1, limit: 1 })
+      const [row] = await readEvents(db, accountOf(request), { after: number - 1, limit: 1 })
       const [event] = await represent(request, row === undefined ? [] : [row], true)
       if (event?.id !== id) throw notFound(`the event ${id}`)
       return event
@@ -104,7 +104,7 @@ export function addEventRoutes({ server, db, site, waits, affected }: ResourcePa
   )
 
   async function readNewest(request: FastifyRequest, { offset = 0, ...given }: Given): Promise<Page> {
-    const rows = await readEvents(db, callerOf(request).accountId, { ...given, after: undefined, offset })
+    const rows = await readEvents(db, accountOf(request), { ...given, after: undefined, offset })
     const events = await represent(request, rows, given.nested)
     const isLast = events.length === rows.length && rows.length < given.limit
     return { events, link: isLast ? undefined : { offset: String(offset + events.length) } }
@@ -112,7 +112,7 @@ export function addEventRoutes({ server, db, site, waits, affected }: ResourcePa
 
   /** Refuses (410) if events after the cursor have been deleted. The link is for later events, if there are no more. */
   async function readAfter(request: FastifyRequest, { offset: _, ...given }: Given, cursor: string): Promise<Page> {
-    const { accountId } = callerOf(request)
+    const accountId = accountOf(request)
     const { epoch, number, last } = await startAfter(db, accountId, cursor)
     const rows = await readEvents(db, accountId, { ...given, after: number })
     await startAfter(db, accountId, cursor) // none of these may have been deleted meanwhile

@@ -1,11 +1,12 @@
 /** What the guest of a server has reported: its claims, which nothing verifies. */
 import { sql } from 'kysely'
 import Type from 'typebox'
-import { callerOf } from '../auth/account-choice.ts'
+import { accountOf } from '../auth/caller.ts'
 import { OWNS_ID } from '../changes/servers.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
 import { formatTime } from '../model/time.ts'
-import { idOf, type Members } from './kit/members.ts'
+import { idOf } from './kit/lists.ts'
+import type { Members } from './kit/members.ts'
 import { Time } from './kit/schemas.ts'
 import type { ResourceParts } from './parts.ts'
 
@@ -38,10 +39,10 @@ export function addGuestReports(
       const id = idOf(request)
       const { rows } = await sql<{ may_report: boolean }>`
         select coalesce(metadata_options->>'reports' = 'enabled' and ${OWNS_ID}, false) as may_report
-        from servers where id = ${id} and account_id = ${callerOf(request).accountId}`.execute(db)
+        from servers where id = ${id} and account_id = ${accountOf(request)}`.execute(db)
       if (rows[0] === undefined) throw noSuch(kind, id)
       if (!rows[0].may_report) return []
-      request.leaveShare?.() // the store may hang
+      request.share.leave() // the store may hang
       const reported = await reports(id).catch(() => {
         throw refuse('service_unavailable', 'the store of the region does not answer: try again')
       })

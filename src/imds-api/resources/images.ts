@@ -1,7 +1,7 @@
 /** Images. The region file and snapshots of servers make them. changes/images.ts has their states. */
 import { sql } from 'kysely'
 import Type, { type Static } from 'typebox'
-import { callerOf } from '../auth/account-choice.ts'
+import { accountOf } from '../auth/caller.ts'
 import { requestAction } from '../changes/actions.ts'
 import {
   deleteImage,
@@ -61,7 +61,7 @@ export function addImageRoutes(parts: ResourceParts): void {
   const images = new Members(parts, {
     form: Image,
     collected: Collected,
-    rows: (request) => ({ where: isVisibleTo(callerOf(request).accountId) }),
+    rows: (request) => ({ where: isVisibleTo(accountOf(request)) }),
   })
 
   images.list({

@@ -1,6 +1,6 @@
 /** Interfaces of servers, read only. */
 import { sql } from 'kysely'
-import { callerOf } from '../auth/account-choice.ts'
+import { accountOf } from '../auth/caller.ts'
 import { Form, linked } from './kit/forms.ts'
 import { Members } from './kit/members.ts'
 import { NESTED } from './nested.ts'
@@ -15,7 +15,7 @@ export function addInterfaceRoutes(parts: ResourceParts): void {
   const interfaces = new Members(parts, {
     form: Interface,
     rows: (request) => ({
-      where: sql`interfaces.server_id in (select servers.id from servers where servers.account_id = ${callerOf(request).accountId})`,
+      where: sql`interfaces.server_id in (select servers.id from servers where servers.account_id = ${accountOf(request)})`,
     }),
   })
 

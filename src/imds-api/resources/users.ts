@@ -2,7 +2,7 @@
 import type { FastifyRequest } from 'fastify'
 import { sql, type Insertable } from 'kysely'
 import Type, { type Static } from 'typebox'
-import { tokenRequester } from '../auth/requester.ts'
+import { tokenRequester } from '../auth/caller.ts'
 import type { TokenHolder } from '../auth/tokens.ts'
 import { usersOf } from '../changes/members.ts'
 import type { Tables } from '../database/tables.ts'
@@ -12,6 +12,7 @@ import { fieldFault, refuse, Refusal } from '../model/refusal.ts'
 import { parseSshKeys } from '../model/ssh-key.ts'
 import { alwaysNull, Field, formsOf, linkedAll, optionalLink, type Representation, type RowsOf } from './kit/forms.ts'
 import { byText } from './kit/lists.ts'
+import { conditionOf } from './kit/conditions.ts'
 import { Members, type MemberRequest } from './kit/members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -72,10 +73,10 @@ const Update = Type.Partial(
 export function addUserRoutes(parts: ResourceParts): void {
   const { site } = parts
   const load: Members['load'] = async (db, request, id) => {
-    const self = await selfOf(db, request.tokenHolder)
-    return FORMS.form.load(db, site, id || self, usersSeenBy(request.accountIds, self))
+    const self = await selfOf(db, request.caller.holder)
+    return FORMS.form.load(db, site, id || self, usersSeenBy(request.accounts.ids, self))
   }
-  const rows = ({ accountIds }: FastifyRequest) => usersSeenBy(accountIds)
+  const rows = ({ accounts }: FastifyRequest) => usersSeenBy(accounts.ids)
   const users = new Members(parts, { ...FORMS, rows, load })
   const user = new Members(parts, {
     ...FORMS,
@@ -100,23 +101,27 @@ export function addUserRoutes(parts: ResourceParts): void {
           'Only the user can change the profile. API clients may resend current values. New keys go into later servers.',
         body: Update,
       },
-      change,
+      (asked) => change(members, asked),
     )
 
   /** Changes the profile that the path names; else that of the token. */
-  async function change({ request, reply, id: named, body }: MemberRequest<typeof Update>): Promise<Representation> {
-    const { tokenHolder } = request
-    return parts.accounts.commitProfile(tokenRequester(request), async (tx) => {
+  async function change(
+    members: Members,
+    { request, reply, id: named, body }: MemberRequest<typeof Update>,
+  ): Promise<Representation> {
+    const { holder } = request.caller
+    const requester = tokenRequester(request, conditionOf(members, request, reply))
+    return parts.accounts.commitProfile(requester, async (tx) => {
       const profile = (await load(tx, request, named)) as Profile
       const { id } = profile
       const forbidden = refuse('forbidden', `only ${id} can change this profile, after signing in`)
-      if (tokenHolder.kind === 'user' && tokenHolder.userId !== id) throw forbidden
+      if (holder.kind === 'user' && holder.userId !== id) throw forbidden
       const values = changesOf(profile, body)
       if (Object.keys(values).length === 0) {
         reply.changedNothing = true
         return profile
       }
-      if (tokenHolder.kind === 'client') throw forbidden
+      if (holder.kind === 'client') throw forbidden
       await tx.updateTable('users').set(values).where('id', '=', id).execute()
       return load(tx, request, id)
     })
@@ -124,9 +129,9 @@ export function addUserRoutes(parts: ResourceParts): void {
 }
 
 /** The user of a token; for an API client, the owner of its account. */
-async function selfOf(db: Db, tokenHolder: TokenHolder): Promise<string> {
-  if (tokenHolder.kind === 'user') return tokenHolder.userId
-  const account = db.selectFrom('accounts').select('owner_id').where('id', '=', tokenHolder.accountId)
+async function selfOf(db: Db, holder: TokenHolder): Promise<string> {
+  if (holder.kind === 'user') return holder.userId
+  const account = db.selectFrom('accounts').select('owner_id').where('id', '=', holder.accountId)
   return (await account.executeTakeFirstOrThrow()).owner_id
 }
 

@@ -2,7 +2,7 @@
 import swagger from '@fastify/swagger'
 import { readFileSync } from 'node:fs'
 import { buildAudit, type WriteAudit } from '../http/audit.ts'
-import { buildAccountChoice, describeClient } from '../auth/account-choice.ts'
+import { buildAccountChoice, chooseNoAccount, describeClient } from '../auth/account-choice.ts'
 import { buildAuthentication } from '../auth/bearer.ts'
 import { FailureLimit } from '../../limits/failure-limit.ts'
 import { Grants } from '../auth/grants.ts'
@@ -27,7 +27,6 @@ import { addApiClientRoutes, addApplicationRoutes } from '../resources/clients.t
 import { addCloudIpRoutes } from '../resources/cloud-ips.ts'
 import { addCollaborationRoutes, addUserCollaborationRoutes } from '../resources/collaborations.ts'
 import { Affected } from '../resources/kit/affected.ts'
-import { respectIfMatch } from '../resources/kit/conditions.ts'
 import { addConfigMapRoutes } from '../resources/config-maps.ts'
 import { addEventRoutes } from '../resources/events.ts'
 import type { Waits } from '../resources/kit/waits.ts'
@@ -121,7 +120,6 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
   const steps = {
     authenticate: buildAuthentication(auth.tokens),
     enterShare: buildEnterShare(database.pool.options.max),
-    respectIfMatch,
     audit: buildAudit(audit, describeClient),
   }
   const { compute } = parts.config
@@ -172,7 +170,7 @@ async function addOpenApi(server: ApiServer, otpHeaders: readonly string[]): Pro
 /** The routes of all resources, by the account that they need: none, any of the user's, or one that is named. */
 function routesByAccount(db: Db) {
   return [
-    { chooseAccount: () => Promise.resolve(), routes: [addUserCollaborationRoutes] },
+    { chooseAccount: chooseNoAccount, routes: [addUserCollaborationRoutes] },
     { chooseAccount: buildAccountChoice(db, false), routes: [addAccountRoutes, addUserRoutes] },
     {
       chooseAccount: buildAccountChoice(db, true),

@@ -8,7 +8,7 @@
  */
 import type { FastifyRequest } from 'fastify'
 import { sql } from 'kysely'
-import { callerOf } from '../../auth/account-choice.ts'
+import { accountOf } from '../../auth/caller.ts'
 import type { EventRow } from '../../changes/events.ts'
 import type { Db } from '../../database/transaction.ts'
 import { ALL_ROWS } from '../../model/resources.ts'
@@ -43,7 +43,7 @@ export class Affected {
       const { type, resource: id, links } = event
       const all = [{ type, id }]
       const isNested = nested.includes(event)
-      if (isNested && this.#shows('account', type)) all.push({ type: 'account', id: callerOf(request).accountId })
+      if (isNested && this.#shows('account', type)) all.push({ type: 'account', id: accountOf(request) })
       all.push(...links.map((link) => ({ type: typeOf(link), id: link })).filter((one) => this.#shows(one.type, type)))
       if (isNested) all.push(...(showing.get(keyOf({ type, id })) ?? []))
       return [...new Map(all.map((one) => [keyOf(one), one])).values()].slice(0, MAX_NESTED)

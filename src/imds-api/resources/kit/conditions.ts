@@ -2,51 +2,32 @@
  * `If-Match` on changes of a member and on its actions: they are refused (412) if the member is not as its GET has
  * shown it. The member is read in the transaction of the change, and its row stays locked until the commit.
  */
-import type { FastifyReply, FastifyRequest, onRouteHookHandler, preHandlerHookHandler } from 'fastify'
+import type { FastifyReply, FastifyRequest } from 'fastify'
 import { sql } from 'kysely'
 import { entityTagOf } from '../../../metadata/content.ts'
 import { namesStrongly, namesWeakly } from '../../../runtime/http.ts'
-import type {} from '../../auth/requester.ts' // the condition of a request
 import type { Tx } from '../../database/transaction.ts'
-import { SAFE_METHODS } from '../../http/audit.ts'
 import { memberPathOf } from '../../http/entity-tags.ts'
 import { Refusal } from '../../model/refusal.ts'
-import { idOf, type Members } from './members.ts'
+import { idOf } from './lists.ts'
+import type { Members } from './members.ts'
 
-declare module 'fastify' {
-  interface FastifyContextConfig {
-    /** The members that a route is about. */
-    members?: Members
-  }
-}
-
-/** The hook for each route that has the changes of a member respect `If-Match`. */
-export const respectIfMatch: onRouteHookHandler = (route) => {
-  const members = route.config?.members
-  if (members === undefined || memberPathOf(route.url) === undefined) return
-  if (SAFE_METHODS.includes(String(route.method))) return
-  const condition: preHandlerHookHandler = (request, reply, done) => {
-    const given = request.headers['if-match']
-    if (given !== undefined) request.checkCondition = (tx) => check(tx, members, given, request, reply)
-    done()
-  }
-  route.preHandler = [condition, ...[route.preHandler ?? []].flat()]
-}
-
-/** Refuses a change of a member if its present tag is not among those of `If-Match`, and locks its row. */
-async function check(
-  tx: Tx,
+/** Builds what refuses a change of a member if its present tag is not among those of `If-Match`, and locks its row. */
+export function conditionOf(
   { resource: { table }, schema, load }: Members,
-  given: string,
   request: FastifyRequest,
   reply: FastifyReply,
-): Promise<void> {
-  const named = idOf(request)
-  const { id } = await load(tx, request, named)
-  await sql`select 1 from ${sql.table(table)} where id = ${id} for no key update`.execute(tx)
-  const text = reply.serializeInput(await load(tx, request, named), schema as never)
-  const tag = entityTagOf(text)
-  if (!namesStrongly(given, tag)) throw new Refusal('precondition_failed', [mismatchOf(id, given, tag)], { tag })
+): (tx: Tx) => Promise<void> {
+  return async (tx) => {
+    const given = request.headers['if-match']
+    if (given === undefined || memberPathOf(request.routeOptions.url!) === undefined) return
+    const named = idOf(request)
+    const { id } = await load(tx, request, named)
+    await sql`select 1 from ${sql.table(table)} where id = ${id} for no key update`.execute(tx)
+    const text = reply.serializeInput(await load(tx, request, named), schema as never)
+    const tag = entityTagOf(text)
+    if (!namesStrongly(given, tag)) throw new Refusal('precondition_failed', [mismatchOf(id, given, tag)], { tag })
+  }
 }
 
 /** Why `If-Match` does not name the present tag of a member. */

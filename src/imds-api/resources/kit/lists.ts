@@ -5,7 +5,7 @@
 import type { FastifyRequest } from 'fastify'
 import { sql, type RawBuilder } from 'kysely'
 import Type, { type TObject, type TSchema } from 'typebox'
-import { callerOf } from '../../auth/account-choice.ts'
+import { accountOf } from '../../auth/caller.ts'
 import { sendList } from '../../http/list-stream.ts'
 import { MAX_CURSOR_LENGTH, MAX_PAGE_SIZE, parseListQuery, TAG } from '../../http/paging.ts'
 import type { FilterRule, ListRules, ListPosition } from '../../http/paging.ts'
@@ -98,7 +98,7 @@ export function addList({ server, db, site }: RouteParts, collection: Collection
         ...query.filters.filter((one) => !isTag(one)).map(([name, value]) => filters[name]!.where(value)),
       ]
       const tags = query.filters.filter(isTag).map(([name, value]) => [name.slice(TAG.length), value] as const)
-      if (tags.length > 0) conditions.push(tagged!(callerOf(request).accountId, tags))
+      if (tags.length > 0) conditions.push(tagged!(accountOf(request), tags))
       return sendList(reply, query, form.hasLists ? ROWS_WITH_LISTS : ROWS_AT_ONCE, async (after, most, mostBytes) => {
         const all = after === undefined ? conditions : [...conditions, isAfter(order, after)]
         const which = { ...others, where: sql.join(all, sql` and `) }
@@ -177,4 +177,9 @@ export function pick(from: object, names: readonly string[]): object {
   return Object.fromEntries(
     names.flatMap((name) => (Object.hasOwn(from, name) ? [[name, from[name as keyof typeof from]]] : [])),
   )
+}
+
+/** The id in the path of a request; '': there is none. */
+export function idOf({ params }: FastifyRequest): string {
+  return (params as { readonly id?: string }).id ?? ''
 }

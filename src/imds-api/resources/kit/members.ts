@@ -2,13 +2,13 @@
 import type { FastifyReply, FastifyRequest, FastifySchema, RouteShorthandOptions } from 'fastify'
 import { sql } from 'kysely'
 import type { Static, TObject } from 'typebox'
-import { callerOf } from '../../auth/account-choice.ts'
-import type { AccountRequester } from '../../changes/account-changes.ts'
+import { accountOf, memberRequester } from '../../auth/caller.ts'
 import { prepareForPool } from '../../database/prepared.ts'
 import type { Db, Tx } from '../../database/transaction.ts'
 import { STATE_RULES, type StateRule } from '../../model/account-states.ts'
+import { conditionOf } from './conditions.ts'
 import type { Form, Representation, RowsOf } from './forms.ts'
-import { addList, pick, type Collection } from './lists.ts'
+import { addList, idOf, pick, type Collection } from './lists.ts'
 import type { RouteParts } from './parts.ts'
 import type { Resource } from './table.ts'
 
@@ -44,7 +44,7 @@ type Work<Body extends TObject, Result> = (tx: Tx, change: MemberChange<Body>) =
  * Members. `form`: the full one, which all routes but the list respond with. `collected`: that of the list; default:
  * the full one. `as`: for a singleton such as /account. `rows`: those that a request may see; default: those of its
  * account, of which a list shows those that are present. `load`: replaces the default SELECT of a GET; refuses if the
- * member does not exist. `requesterOf`: default, the caller.
+ * member does not exist. `accountOf`: of a change; default, that of the request.
  */
 export interface MembersOf {
   readonly form: Form
@@ -52,7 +52,7 @@ export interface MembersOf {
   readonly as?: Pick<Resource, 'path' | 'name' | 'noun'> & { readonly schema?: TObject }
   readonly rows?: (request: FastifyRequest) => RowsOf
   readonly load?: (db: Db, request: FastifyRequest, id: string) => Promise<Representation>
-  readonly requesterOf?: (request: FastifyRequest) => AccountRequester
+  readonly accountOf?: (request: FastifyRequest) => string
 }
 
 /** Adds the routes of members. Each method adds one. */
@@ -85,7 +85,7 @@ export class Members {
     const { form, collected = form, rows } = this.#of
     const { isPresent } = form.resource
     addList(this.#parts, {
-      rows: rows ?? ((request) => ({ where: sql`${this.#isOfAccount(callerOf(request).accountId)} and ${isPresent}` })),
+      rows: rows ?? ((request) => ({ where: sql`${this.#isOfAccount(accountOf(request))} and ${isPresent}` })),
       ...collection,
       form: collected,
     })
@@ -155,12 +155,13 @@ export class Members {
     { onCommit, ...route }: MemberRoute<Body>,
     work: Work<Body, Representation>,
   ): void {
-    const { requesterOf = callerOf } = this.#of
+    const { accountOf: accountOfChange = accountOf } = this.#of
     this.route(method, url, route, async (asked) => {
-      const requester = requesterOf(asked.request)
-      const { accountId } = requester
+      const { request, reply, rule } = asked
+      const accountId = accountOfChange(request)
+      const requester = memberRequester(request, accountId, conditionOf(this, request, reply))
       const change = { ...asked, accountId }
-      const shown = await this.#parts.accounts.commit(requester, (tx) => work(tx, change), asked.rule)
+      const shown = await this.#parts.accounts.commit(accountId, requester, (tx) => work(tx, change), rule)
       onCommit?.()
       return shown
     })
@@ -184,7 +185,7 @@ export class Members {
     const named = `${method} ${url.replace(':id', 'ID')}`
     const ruleOfRoute = Object.hasOwn(STATE_RULES, named) ? (named as StateRule) : 'every other change'
     this.#parts.server.route({
-      ...{ method, url, schema, config: { members: this }, ...options },
+      ...{ method, url, schema, ...options },
       handler: async (request, reply) => {
         const body = pick(request.body as object, fields) as Static<Body>
         const asked = { request, reply, id: idOf(request), body, rule: rule?.(body) ?? ruleOfRoute }
@@ -202,7 +203,7 @@ export class Members {
   }
 
   readonly #rows = (request: FastifyRequest): RowsOf =>
-    this.#of.rows?.(request) ?? { where: this.#isOfAccount(callerOf(request).accountId) }
+    this.#of.rows?.(request) ?? { where: this.#isOfAccount(accountOf(request)) }
 
   #isOfAccount(accountId: string) {
     return sql<boolean>`${sql.ref(`${this.resource.table}.account_id`)} = ${accountId}`
@@ -217,7 +218,7 @@ export class Members {
     const where = sql`${this.#isOfAccount(placeholders[0])} and ${form.isNamed(placeholders[1])}`
     const query = form.query(db, { where }).compile(db)
     const find = prepareForPool(pool, form.resource.path, placeholders, query)
-    return async (request, id) => form.represent(site, id, await find(callerOf(request).accountId, id))
+    return async (request, id) => form.represent(site, id, await find(accountOf(request), id))
   }
 
   #andLoad<Body extends TObject>(work: Work<Body, void>): Work<Body, Representation> {
@@ -226,9 +227,4 @@ export class Members {
       return this.load(tx, change.request, change.id)
     }
   }
-}
-
-/** The id in the path of a request; '': there is none. */
-export function idOf({ params }: FastifyRequest): string {
-  return (params as { readonly id?: string }).id ?? ''
 }

@@ -7,7 +7,7 @@ import type { FastifyRequest } from 'fastify'
 import { ByOwner } from '../../../limits/by-owner.ts'
 import { Waiter } from '../../../limits/waiter.ts'
 import { Waiters } from '../../../limits/waiters.ts'
-import { callerOf } from '../../auth/account-choice.ts'
+import { accountOf } from '../../auth/caller.ts'
 import { Refusal } from '../../model/refusal.ts'
 
 /** The most requests of an account, and of one of its clients, that wait in a process. */
@@ -61,8 +61,8 @@ export class Waits {
     { name, seconds }: { readonly name: string; readonly seconds: number },
     read: () => Promise<Result | undefined>,
   ): Promise<Result | undefined> {
-    const { accountId, requesterId } = callerOf(request)
-    const client = `${accountId} ${requesterId}`
+    const accountId = accountOf(request)
+    const client = `${accountId} ${request.caller.id}`
     if (this.#callers.countOf(accountId) >= WAITS_OF_ACCOUNT || this.#callers.countOf(client) >= WAITS_OF_CLIENT)
       throw TOO_MANY
     const untilMs = performance.now() + seconds * 1_000
@@ -73,7 +73,7 @@ export class Waits {
     this.#waiters.add(name, waiter)
     socket.setMaxListeners(MAX_LISTENERS)
     socket.once('close', wake)
-    request.leaveShare?.()
+    request.share.leave()
     try {
       while (!socket.destroyed) {
         const result = await readInTurn(request, read)
@@ -91,9 +91,9 @@ export class Waits {
 }
 
 async function readInTurn<Result>(request: FastifyRequest, read: () => Promise<Result>): Promise<Result> {
-  const leave = await request.enterShare(true)
+  const leave = await request.share.again()
   try {
-    await request.checkAccess()
+    await request.accounts.check()
     return await read()
   } finally {
     leave()

@@ -7,14 +7,14 @@
  * Under overload, reads that have waited long are refused, so that those which are answered have not. The bound is here
  * and not in @fastify/under-pressure: that refuses the requests of all callers, also of those who send few.
  */
-import type { FastifyRequest, onRequestAsyncHookHandler, onSendHookHandler, preParsingHookHandler } from 'fastify'
+import type { FastifyRequest, onSendHookHandler, preParsingHookHandler } from 'fastify'
 import { SAFE_METHODS } from './audit.ts'
 import { FairQueue, type FairQueueLimits, type Leave } from '../../limits/fair-queue.ts'
 import { shed } from '../model/refusal.ts'
 
 declare module 'fastify' {
   interface FastifyRequest {
-    share: Share
+    share: ShareTurn
   }
 }
 
@@ -45,7 +45,7 @@ export function readShare(connections: number): Required<FairQueueLimits> {
 const CHECK_SHARE: FairQueueLimits = { atOnce: 1, maxWaiting: 1_024, timeoutMs: TIMEOUT_MS }
 
 /** The turn of a request in the share of its owner. */
-export class Share {
+export class ShareTurn {
   readonly #request: FastifyRequest
   readonly #queue: FairQueue
   #owner: string | undefined
@@ -88,10 +88,10 @@ export class Share {
 }
 
 /** Builds the hook that has a request wait for a turn in the share of its user, or of the account of its API client. */
-export function buildEnterShare(connections: number): onRequestAsyncHookHandler {
+export function buildEnterShare(connections: number): (request: FastifyRequest) => Promise<void> {
   const [reads, checks] = [new FairQueue(readShare(connections)), new FairQueue(CHECK_SHARE)]
   return async (request) => {
-    request.share = new Share(request, SAFE_METHODS.includes(request.method) ? reads : checks)
+    request.share = new ShareTurn(request, SAFE_METHODS.includes(request.method) ? reads : checks)
     await request.share.enter()
   }
 }
@@ -104,6 +104,6 @@ export const leaveShareOfChange: preParsingHookHandler = (request, _reply, paylo
 
 /** Ends the turn of a read, also if its client has gone. A request that was refused before has none. */
 export const leaveShare: onSendHookHandler = (request, _reply, _payload, done) => {
-  ;(request.share as Share | undefined)?.leave()
+  ;(request.share as ShareTurn | undefined)?.leave()
   done()
 }

@@ -163,7 +163,7 @@ function namedAccount(request: FastifyRequest): string {
 
 /** `description`: of the update. `operationId`: of the reset. */
 function addChanges(accounts: Members, description: string, operationId: string): void {
-  accounts.update({ description, body: Update }, async (tx, { accountId, body }) => {
+  accounts.update({ description, body: Update }, async ({ tx, accountId, body }) => {
     const { vat_registration_number: vat, ...texts } = body
     const number = vat === undefined ? {} : { vat_registration_number: parseVatNumber(vat ?? '') ?? null }
     await setValues(tx, 'accounts', accountId, { ...texts, ...number })
@@ -175,7 +175,7 @@ function addChanges(accounts: Members, description: string, operationId: string)
       summary: 'Get a new password for the FTP server of the image library',
       description: 'The response is the only one that has it.',
     },
-    async (tx, { accountId }) => {
+    async ({ tx, accountId }) => {
       const password = newSecret()
       const library_ftp_password_hash = digest(password).toString('hex')
       await setValues(tx, 'accounts', accountId, { library_ftp_password_hash })

@@ -92,7 +92,7 @@ export function addApiClientRoutes(parts: ResourceParts): void {
   clients.get('A deleted one has revoked_at.')
   clients.create(
     { description: 'It has no secret yet: reset_secret returns its first one.', body: ClientBody, status: 201 },
-    async (tx, { accountId, body }) => {
+    async ({ tx, accountId, body }) => {
       await refuseBeyondLimit(tx, accountId, 'api_clients_limit')
       await lockTrusted(tx, accountId, body)
       const id = await nextId(tx, 'cli')
@@ -109,7 +109,7 @@ export function addApiClientRoutes(parts: ResourceParts): void {
         isOnlyLowering(body) ? 'PUT /api_clients/ID with only `permissions_group`, to `storage`' : 'every other change',
       onCommit,
     },
-    async (tx, { accountId, id, body }) => {
+    async ({ tx, accountId, id, body }) => {
       await lockClient(tx, 'apiClient', accountId, id)
       await lockTrusted(tx, accountId, body)
       await setValues(tx, 'api_clients', id, valuesOf(body))
@@ -117,7 +117,7 @@ export function addApiClientRoutes(parts: ResourceParts): void {
   )
   clients.end(
     { description: 'Its access tokens end at once. It stays readable, with revoked_at.', onCommit },
-    async (tx, { accountId, id }) => {
+    async ({ tx, accountId, id }) => {
       await revokeClient(tx, 'apiClient', accountId, id)
       await tx.deleteFrom('access_tokens').where('client_id', '=', id).execute()
     },
@@ -132,7 +132,7 @@ export function addApiClientRoutes(parts: ResourceParts): void {
         'The former secret is wrong from then on, unless keep_old_seconds keeps it for a while.',
       body: SecretBody,
     },
-    async (tx, { accountId, id, body }) => {
+    async ({ tx, accountId, id, body }) => {
       const secret = newSecret()
       await rotateSecret(tx, accountId, id, digest(secret), body.keep_old_seconds ?? 0)
       return { secret }
@@ -163,7 +163,7 @@ export function addApplicationRoutes(parts: ResourceParts): void {
   applications.get('A deleted one has revoked_at.')
   applications.create(
     { description: 'It has no secret yet: reset_secret returns its first one.', body: ApplicationBody, status: 201 },
-    async (tx, { accountId, body: { name = '', description } }) => {
+    async ({ tx, accountId, body: { name = '', description } }) => {
       await refuseBeyondLimit(tx, accountId, 'applications_limit')
       const id = await nextId(tx, 'app')
       const texts = { name, description: description ?? '' }
@@ -173,7 +173,7 @@ export function addApplicationRoutes(parts: ResourceParts): void {
   )
   applications.update(
     { description: 'Its name and description. Fields that are left out stay.', body: ApplicationBody },
-    async (tx, { accountId, id, body }) => {
+    async ({ tx, accountId, id, body }) => {
       await lockClient(tx, 'application', accountId, id)
       await setValues(tx, 'applications', id, givenTexts(body))
     },
@@ -183,7 +183,7 @@ export function addApplicationRoutes(parts: ResourceParts): void {
       description: 'The tokens of its users end at once. It stays readable, with revoked_at.',
       onCommit: () => parts.tokens.clearCache(),
     },
-    async (tx, { accountId, id }) => {
+    async ({ tx, accountId, id }) => {
       await revokeClient(tx, 'application', accountId, id)
       await revokeFamilies(tx, 'application_id', [id])
     },
@@ -195,7 +195,7 @@ export function addApplicationRoutes(parts: ResourceParts): void {
       summary: 'Get a new secret for an application',
       description: 'The response is the only one that has it. Tokens that were issued before stay valid.',
     },
-    async (tx, { accountId, id }) => {
+    async ({ tx, accountId, id }) => {
       const secret = newSecret()
       await lockClient(tx, 'application', accountId, id)
       await setValues(tx, 'applications', id, { secret_sha256: digest(secret) })

@@ -80,16 +80,16 @@ export function addCloudIpRoutes(parts: ResourceParts): void {
       body: Update,
       status: 201,
     },
-    (tx, { accountId, body }) => createCloudIp(tx, accountId, valuesOf(body)),
+    ({ tx, accountId, body }) => createCloudIp(tx, accountId, valuesOf(body)),
   )
   const change = {
     description: 'Fields that are left out stay.',
     body: Update,
   } as const
-  cloudIps.update(change, (tx, { accountId, id, body }) => updateCloudIp(tx, accountId, id, valuesOf(body)))
+  cloudIps.update(change, ({ tx, accountId, id, body }) => updateCloudIp(tx, accountId, id, valuesOf(body)))
   cloudIps.remove(
     { description: 'Its address goes back to the region. Refused (409) while it is mapped.' },
-    (tx, { accountId, id }) => deleteCloudIp(tx, accountId, id),
+    ({ tx, accountId, id }) => deleteCloudIp(tx, accountId, id),
   )
   cloudIps.action(
     'map',
@@ -103,9 +103,9 @@ export function addCloudIpRoutes(parts: ResourceParts): void {
       ),
       status: 202,
     },
-    (tx, { accountId, id, body }) => mapCloudIp(tx, accountId, id, body.destination),
+    ({ tx, accountId, id, body }) => mapCloudIp(tx, accountId, id, body.destination),
   )
-  cloudIps.action('unmap', { description: 'Its address stays in the account.', status: 202 }, (tx, { accountId, id }) =>
+  cloudIps.action('unmap', { description: 'Its address stays in the account.', status: 202 }, ({ tx, accountId, id }) =>
     unmapCloudIp(tx, accountId, id),
   )
 }

@@ -86,16 +86,10 @@ export function addCollaborationRoutes(parts: ResourceParts): void {
       body: Create,
       status: 201,
     },
-    (
-      tx,
-      {
-        request: {
-          caller: { holder },
-        },
-        accountId,
-        body,
-      },
-    ) => invite(tx, accountId, holder.kind === 'user' ? holder.userId : null, body),
+    ({ tx, request, accountId, body }) => {
+      const { holder } = request.caller
+      return invite(tx, accountId, holder.kind === 'user' ? holder.userId : null, body)
+    },
   )
   collaborations.action(
     'resend',
@@ -103,7 +97,7 @@ export function addCollaborationRoutes(parts: ResourceParts): void {
       summary: 'Send the invitation again',
       description: 'Refused (409) unless it is pending, and (429) when it was sent too often.',
     },
-    async (tx, { accountId, id, reply }) => {
+    async ({ tx, accountId, id, reply }) => {
       void reply.headers(rateLimitHeaders(await resendInvitation(tx, accountId, id)))
     },
   )
@@ -112,7 +106,7 @@ export function addCollaborationRoutes(parts: ResourceParts): void {
       summary: 'Cancel an invitation, or end an accepted collaboration',
       description: 'The user loses the access at once.',
     },
-    (tx, { accountId, id }) => removeCollaboration(tx, accountId, id),
+    ({ tx, accountId, id }) => removeCollaboration(tx, accountId, id),
   )
 }
 
@@ -152,7 +146,7 @@ export function addUserCollaborationRoutes(parts: ResourceParts): void {
     change: (tx: Tx, userId: string, id: string) => Promise<void>,
     about: MemberRoute<TObject>,
   ): void {
-    collaborations.route(method, url, about, ({ request, reply, id, rule }) => {
+    collaborations.route(method, url, transition, about, ({ request, reply, id, rule }) => {
       const userId = userOf(request.caller)
       return parts.accounts.commitAsOutsider(
         tokenRequester(request, conditionOf(collaborations, request, reply)),

@@ -58,7 +58,7 @@ function addRoutes(parts: ResourceParts): void {
       ),
       options: LONG_BODY,
     },
-    async (tx, { accountId, body }) => {
+    async ({ tx, accountId, body }) => {
       const text = textOf(body.data)
       const bytes = Buffer.byteLength(text)
       await refuseBeyondLimit(tx, accountId, 'config_maps_limit')
@@ -77,10 +77,10 @@ function addRoutes(parts: ResourceParts): void {
       ),
       options: LONG_BODY,
     },
-    (tx, { accountId, id, body: { name, data } }) =>
+    ({ tx, accountId, id, body: { name, data } }) =>
       update(tx, accountId, id, givenTexts({ name, data: data && textOf(data) })),
   )
-  configMaps.remove({ description: 'The response is the last that has its data.' }, async (tx, { accountId, id }) => {
+  configMaps.remove({ description: 'The response is the last that has its data.' }, async ({ tx, accountId, id }) => {
     await tx.deleteFrom('config_maps').where('id', '=', id).where('account_id', '=', accountId).execute()
   })
 }

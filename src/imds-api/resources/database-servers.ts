@@ -62,7 +62,7 @@ export function addDatabaseServerRoutes(parts: ResourceParts): void {
       description: 'Its name and description. Other fields may only repeat their present values (else 501).',
       body: Update,
     },
-    async (tx, { accountId, id, body }) => {
+    async ({ tx, accountId, id, body }) => {
       const row = await lockRow(tx, 'databaseServer', accountId, id)
       if (['deleting', 'deleted'].includes(row.status)) throw refuse('resource_conflict', `${id} is ${row.status}`)
       const present = { ...row, snapshots_schedule: null }

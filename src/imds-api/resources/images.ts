@@ -77,24 +77,24 @@ export function addImageRoutes(parts: ResourceParts): void {
       body: Update,
       options: { bodyLimit: MAX_LONG_BODY_BYTES },
     },
-    (tx, { accountId, id, body }) => updateImage(tx, accountId, id, valuesOf(body)),
+    ({ tx, accountId, id, body }) => updateImage(tx, accountId, id, valuesOf(body)),
   )
   images.change(
     'DELETE',
-    '/images/:id',
+    images.path,
+    'Delete',
     {
-      operationId: 'deleteImage',
       summary: 'Delete an image of the account',
       description: 'Refused (409) while it is locked or a server uses it.',
       status: 202,
     },
-    async (tx, { accountId, id: named }) => {
+    async ({ tx, accountId, id: named }) => {
       const { id, source_server_id: serverId } = await deleteImage(tx, accountId, named)
       if (serverId !== null) await requestAction(tx, compute, serverId, { kind: 'delete_image', imageId: id })
       return Image.load(tx, site, id, { where: sql`true` }) // it may be deleted already
     },
   )
-  images.lock((tx, { accountId, id }, locked) => updateImage(tx, accountId, id, { locked }))
+  images.lock(({ tx, accountId, id }, locked) => updateImage(tx, accountId, id, { locked }))
 }
 
 function valuesOf({ name, username, description, ...others }: Static<typeof Update>): ImageValues {

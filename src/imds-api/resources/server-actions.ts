@@ -30,7 +30,7 @@ export function addServerActions(servers: Members, { site, compute }: Pick<Resou
         ...(action === 'snapshot' && { 'x-headers': ['Link'] }),
         status: 202,
       },
-      async (tx, { accountId, id, reply }) => {
+      async ({ tx, accountId, id, reply }) => {
         const consoleToken = action === 'activate_console' ? newToken() : undefined
         const imageId = await requestServerAction(tx, compute, { accountId, id, action, consoleToken })
         if (imageId !== undefined) void reply.header('Link', `<${site.baseUrl}/1.0/images/${imageId}>; rel=snapshot`)

@@ -58,7 +58,7 @@ export function addServerGroupRoutes(parts: ResourceParts): void {
       body: Create,
       status: 202,
     },
-    (tx, { accountId, body: { servers, ...texts } }) => createGroup(tx, accountId, givenTexts(texts), idsOf(servers)),
+    ({ tx, accountId, body: { servers, ...texts } }) => createGroup(tx, accountId, givenTexts(texts), idsOf(servers)),
   )
   groups.update(
     {
@@ -66,14 +66,14 @@ export function addServerGroupRoutes(parts: ResourceParts): void {
       body: Update,
       status: 202,
     },
-    (tx, { accountId, id, body }) => updateGroup(tx, accountId, id, givenTexts(body)),
+    ({ tx, accountId, id, body }) => updateGroup(tx, accountId, id, givenTexts(body)),
   )
   groups.remove(
     {
       description: 'Unmaps its cloud IPs. Refused (409) for the default group and while it has servers.',
       status: 202,
     },
-    (tx, { accountId, id }) => deleteGroup(tx, accountId, id),
+    ({ tx, accountId, id }) => deleteGroup(tx, accountId, id),
   )
   groups.action(
     'add_servers',
@@ -84,7 +84,7 @@ export function addServerGroupRoutes(parts: ResourceParts): void {
       body: ServersBody,
       status: 202,
     },
-    (tx, { accountId, id, body }) => addMembers(tx, accountId, id, idsOf(body.servers)),
+    ({ tx, accountId, id, body }) => addMembers(tx, accountId, id, idsOf(body.servers)),
   )
   groups.action(
     'remove_servers',
@@ -95,7 +95,7 @@ export function addServerGroupRoutes(parts: ResourceParts): void {
       body: ServersBody,
       status: 202,
     },
-    (tx, { accountId, id, body }) => removeMembers(tx, accountId, id, idsOf(body.servers)),
+    ({ tx, accountId, id, body }) => removeMembers(tx, accountId, id, idsOf(body.servers)),
   )
   groups.action(
     'move_servers',
@@ -109,7 +109,7 @@ export function addServerGroupRoutes(parts: ResourceParts): void {
       ),
       status: 202,
     },
-    (tx, { accountId, id, body }) => moveMembers(tx, accountId, id, body.destination, idsOf(body.servers)),
+    ({ tx, accountId, id, body }) => moveMembers(tx, accountId, id, body.destination, idsOf(body.servers)),
   )
 }
 

@@ -117,7 +117,7 @@ export function addServerRoutes(parts: ResourceParts): void {
       status: 202,
       options: LONG_BODY,
     },
-    async (tx, { accountId, body }) => {
+    async ({ tx, accountId, body }) => {
       const { image, server_type: serverType, zone, cloud_ip = false, disk_encrypted, ...others } = body
       return createServer(tx, compute, accountId, {
         ...{ image, serverType, zone, ...valuesOf(others) },
@@ -132,7 +132,7 @@ export function addServerRoutes(parts: ResourceParts): void {
       body: Update,
       options: LONG_BODY,
     },
-    async (tx, { accountId, id, body: { image, server_type, zone, disk_encrypted, ...body } }) => {
+    async ({ tx, accountId, id, body: { image, server_type, zone, disk_encrypted, ...body } }) => {
       const current = await lockServer(tx, accountId, id)
       await refuseOthers(tx, current, { image, server_type, zone, disk_encrypted })
       await updateServer(tx, current, valuesOf(body))
@@ -140,9 +140,9 @@ export function addServerRoutes(parts: ResourceParts): void {
   )
   servers.end(
     { description: 'Unmaps its cloud IPs. Refused (409) while it is locked.', status: 202 },
-    (tx, { accountId, id }) => deleteServer(tx, compute, accountId, id),
+    ({ tx, accountId, id }) => deleteServer(tx, compute, accountId, id),
   )
-  servers.lock(async (tx, { accountId, id }, locked) => {
+  servers.lock(async ({ tx, accountId, id }, locked) => {
     await lockServer(tx, accountId, id)
     await setValues(tx, 'servers', id, { locked })
   })

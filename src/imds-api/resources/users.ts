@@ -13,7 +13,7 @@ import { parseSshKeys } from '../model/ssh-key.ts'
 import { alwaysNull, Field, formsOf, linkedAll, optionalLink, type Representation, type RowsOf } from './kit/forms.ts'
 import { byText } from './kit/lists.ts'
 import { conditionOf } from './kit/conditions.ts'
-import { Members, type MemberRequest } from './kit/members.ts'
+import { Members } from './kit/members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
 import { nullable, Time } from './kit/schemas.ts'
@@ -95,37 +95,31 @@ export function addUserRoutes(parts: ResourceParts): void {
     members.route(
       'PUT',
       members.path,
+      'Change',
       {
-        ...members.named('Change', 'update'),
         description:
           'Only the user can change the profile. API clients may resend current values. New keys go into later servers.',
         body: Update,
       },
-      (asked) => change(members, asked),
+      async ({ request, reply, id: ofPath, body }) => {
+        const { holder } = request.caller
+        const requester = tokenRequester(request, conditionOf(members, request, reply))
+        return parts.accounts.commitProfile(requester, async (tx) => {
+          const profile = (await load(tx, request, ofPath)) as Profile
+          const { id } = profile
+          const forbidden = refuse('forbidden', `only ${id} can change this profile, after signing in`)
+          if (holder.kind === 'user' && holder.userId !== id) throw forbidden
+          const values = changesOf(profile, body)
+          if (Object.keys(values).length === 0) {
+            reply.changedNothing = true
+            return profile
+          }
+          if (holder.kind === 'client') throw forbidden
+          await tx.updateTable('users').set(values).where('id', '=', id).execute()
+          return load(tx, request, id)
+        })
+      },
     )
-
-  /** Changes the profile that the path names; else that of the token. */
-  async function change(
-    members: Members,
-    { request, reply, id: named, body }: MemberRequest<typeof Update>,
-  ): Promise<Representation> {
-    const { holder } = request.caller
-    const requester = tokenRequester(request, conditionOf(members, request, reply))
-    return parts.accounts.commitProfile(requester, async (tx) => {
-      const profile = (await load(tx, request, named)) as Profile
-      const { id } = profile
-      const forbidden = refuse('forbidden', `only ${id} can change this profile, after signing in`)
-      if (holder.kind === 'user' && holder.userId !== id) throw forbidden
-      const values = changesOf(profile, body)
-      if (Object.keys(values).length === 0) {
-        reply.changedNothing = true
-        return profile
-      }
-      if (holder.kind === 'client') throw forbidden
-      await tx.updateTable('users').set(values).where('id', '=', id).execute()
-      return load(tx, request, id)
-    })
-  }
 }
 
 /** The user of a token; for an API client, the owner of its account. */

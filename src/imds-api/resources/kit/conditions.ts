@@ -4,17 +4,26 @@
  */
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import { sql } from 'kysely'
+import type { TObject } from 'typebox'
 import { entityTagOf } from '../../../metadata/content.ts'
 import { namesStrongly, namesWeakly } from '../../../runtime/http.ts'
-import type { Tx } from '../../database/transaction.ts'
+import type { Db, Tx } from '../../database/transaction.ts'
 import { memberPathOf } from '../../http/entity-tags.ts'
 import { Refusal } from '../../model/refusal.ts'
+import type { Representation } from './forms.ts'
 import { idOf } from './lists.ts'
-import type { Members } from './members.ts'
+import type { Resource } from './table.ts'
+
+/** Members that changes may depend on. `schema`: of their GET. */
+interface Tagged {
+  readonly resource: Pick<Resource, 'table'>
+  readonly schema: TObject
+  readonly load: (db: Db, request: FastifyRequest, id: string) => Promise<Representation>
+}
 
 /** Builds what refuses a change of a member if its present tag is not among those of `If-Match`, and locks its row. */
 export function conditionOf(
-  { resource: { table }, schema, load }: Members,
+  { resource: { table }, schema, load }: Tagged,
   request: FastifyRequest,
   reply: FastifyReply,
 ): (tx: Tx) => Promise<void> {

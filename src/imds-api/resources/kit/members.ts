@@ -37,8 +37,11 @@ export interface MemberRequest<Body extends TObject> {
   readonly body: Static<Body>
   readonly rule: StateRule
 }
-type MemberChange<Body extends TObject> = MemberRequest<Body> & { readonly accountId: string }
-type Work<Body extends TObject, Result> = (tx: Tx, change: MemberChange<Body>) => Promise<Result>
+/** A change in its transaction. */
+export interface Change<Body extends TObject = TObject> extends MemberRequest<Body> {
+  readonly tx: Tx
+  readonly accountId: string
+}
 
 /**
  * Members. `form`: the full one, which all routes but the list respond with. `collected`: that of the list; default:
@@ -95,111 +98,118 @@ export class Members {
   get(description: string, about: Pick<FastifySchema, 'summary'> = {}): void {
     if (this.#of.as === undefined) this.#parts.affected.add(this.#of.form, this.#rows)
     const read = this.#prepare() ?? ((request, id) => this.load(this.#parts.db, request, id))
-    const route = { ...this.named('Get'), ...about, description }
-    this.route('GET', this.path, route, ({ request, id }) => read(request, id))
+    this.route('GET', this.path, 'Get', { ...about, description }, ({ request, id }) => read(request, id))
   }
 
   /** POST to the collection. `create` returns the id. */
-  create<Body extends TObject>(route: MemberRoute<Body>, create: Work<Body, string>): void {
-    this.change('POST', `/${this.resource.path}`, { ...this.named('Create'), ...route }, async (tx, change) =>
-      this.load(tx, change.request, await create(tx, change)),
+  create<Body extends TObject>(route: MemberRoute<Body>, create: (change: Change<Body>) => Promise<string>): void {
+    this.change('POST', `/${this.resource.path}`, 'Create', route, async (change) =>
+      this.#read(change, await create(change)),
     )
   }
 
   /** PUT of a member. The response shows it after the change. */
-  update<Body extends TObject>(route: MemberRoute<Body>, update: Work<Body, void>): void {
-    this.change('PUT', this.path, { ...this.named('Change', 'update'), ...route }, this.#andLoad(update))
+  update<Body extends TObject>(route: MemberRoute<Body>, update: (change: Change<Body>) => Promise<void>): void {
+    this.change('PUT', this.path, 'Change', route, async (change) => {
+      await update(change)
+      return this.#read(change)
+    })
   }
 
   /** DELETE of a member that exists no more after it: the response shows it as it was before. */
-  remove(route: MemberRoute<TObject>, remove: Work<TObject, void>): void {
-    this.change('DELETE', this.path, { ...this.named('Delete'), ...route }, async (tx, change) => {
-      const last = await this.load(tx, change.request, change.id)
-      await remove(tx, change)
+  remove(route: MemberRoute<TObject>, remove: (change: Change) => Promise<void>): void {
+    this.change('DELETE', this.path, 'Delete', route, async (change) => {
+      const last = await this.#read(change)
+      await remove(change)
       return last
     })
   }
 
   /** DELETE of a member that stays readable: the response shows it after the change. */
-  end(route: MemberRoute<TObject>, end: Work<TObject, void>): void {
-    this.change('DELETE', this.path, { ...this.named('Delete'), ...route }, this.#andLoad(end))
+  end(route: MemberRoute<TObject>, end: (change: Change) => Promise<void>): void {
+    this.change('DELETE', this.path, 'Delete', route, async (change) => {
+      await end(change)
+      return this.#read(change)
+    })
   }
 
   /** POST of an action. The response shows the member after it, with the fields that the action returns. */
   action<Body extends TObject>(
     verb: string,
     route: MemberRoute<Body>,
-    act: Work<Body, void> | Work<Body, Readonly<Record<string, string>> | undefined>,
+    act: (change: Change<Body>) => Promise<void> | Promise<Readonly<Record<string, string>> | undefined>,
   ): void {
-    const about = this.named(verb.charAt(0).toUpperCase() + verb.slice(1))
-    this.change('POST', `${this.path}/${verb}`, { ...about, ...route }, async (tx, change) => {
-      const more = await act(tx, change)
-      const loaded = await this.load(tx, change.request, change.id)
-      return { ...loaded, ...more }
+    const word = verb.charAt(0).toUpperCase() + verb.slice(1)
+    this.change('POST', `${this.path}/${verb}`, word, route, async (change) => {
+      const fields = await act(change)
+      return { ...(await this.#read(change)), ...fields }
     })
   }
 
   /** PUT of `lock_resource` and of `unlock_resource`. */
-  lock(set: (tx: Tx, change: MemberChange<TObject>, locked: boolean) => Promise<void>): void {
-    for (const verb of ['Lock', 'Unlock']) {
-      const about = { ...this.named(verb), description: `A locked ${this.resource.kind} cannot be deleted.` }
-      const work: Work<TObject, void> = (tx, change) => set(tx, change, verb === 'Lock')
-      this.change('PUT', `${this.path}/${verb.toLowerCase()}_resource`, about, this.#andLoad(work))
-    }
+  lock(set: (change: Change, locked: boolean) => Promise<void>): void {
+    const route = { description: `A locked ${this.resource.kind} cannot be deleted.` }
+    for (const word of ['Lock', 'Unlock'])
+      this.change('PUT', `${this.path}/${word.toLowerCase()}_resource`, word, route, async (change) => {
+        await set(change, word === 'Lock')
+        return this.#read(change)
+      })
   }
 
-  /** Any change in an account. `work` returns what the response shows. */
+  /**
+   * Any change in an account: the one wrapper of all. At the turn of the change, in its transaction, it checks the right
+   * of the caller, the state of the account, `If-Match` and the Idempotency-Key; `run` makes the change, and returns what
+   * the response shows.
+   */
   change<Body extends TObject>(
     method: 'POST' | 'PUT' | 'DELETE',
     url: string,
+    word: string,
     { onCommit, ...route }: MemberRoute<Body>,
-    work: Work<Body, Representation>,
+    run: (change: Change<Body>) => Promise<Representation>,
   ): void {
     const { accountOf: accountOfChange = accountOf } = this.#of
-    this.route(method, url, route, async (asked) => {
-      const { request, reply, rule } = asked
+    this.route(method, url, word, route, async (member) => {
+      const { request, reply, rule } = member
       const accountId = accountOfChange(request)
       const requester = memberRequester(request, accountId, conditionOf(this, request, reply))
-      const change = { ...asked, accountId }
-      const shown = await this.#parts.accounts.commit(accountId, requester, (tx) => work(tx, change), rule)
+      const commit = async (tx: Tx) => run({ ...member, tx, accountId })
+      const result = await this.#parts.accounts.commit(accountId, requester, commit, rule)
       onCommit?.()
-      return shown
+      return result
     })
   }
 
-  /** Any route. `respond` returns what the response shows. */
+  /**
+   * Any route. `word`: what it does, in its summary and operationId. `respond` returns what the response shows.
+   */
   route<Body extends TObject>(
     method: 'GET' | 'POST' | 'PUT' | 'DELETE',
     url: string,
+    word: string,
     { status = 200, rule, options, ...about }: Omit<MemberRoute<Body>, 'onCommit'>,
-    respond: (asked: MemberRequest<Body>) => Promise<Representation>,
+    respond: (member: MemberRequest<Body>) => Promise<Representation>,
   ): void {
-    const { tags, params } = this.resource
+    const { tags, params, name, noun } = this.resource
     const schema: FastifySchema = {
+      operationId: `${word === 'Change' ? 'update' : word.toLowerCase()}${name}`,
+      summary: `${word} ${noun}`,
       ...about,
       tags,
       response: { [status]: this.schema },
       ...(url.includes(':id') && { params }),
     }
     const fields = Object.keys(about.body?.properties ?? {})
-    const named = `${method} ${url.replace(':id', 'ID')}`
-    const ruleOfRoute = Object.hasOwn(STATE_RULES, named) ? (named as StateRule) : 'every other change'
+    const routeName = `${method} ${url.replace(':id', 'ID')}`
+    const ruleOfRoute = Object.hasOwn(STATE_RULES, routeName) ? (routeName as StateRule) : 'every other change'
     this.#parts.server.route({
       ...{ method, url, schema, ...options },
       handler: async (request, reply) => {
         const body = pick(request.body as object, fields) as Static<Body>
-        const asked = { request, reply, id: idOf(request), body, rule: rule?.(body) ?? ruleOfRoute }
-        const shown = await respond(asked)
-        void reply.code(status)
-        return reply.send(shown)
+        const result = await respond({ request, reply, id: idOf(request), body, rule: rule?.(body) ?? ruleOfRoute })
+        return reply.code(status).send(result)
       },
     })
-  }
-
-  /** The names of the operation that does something to a member. */
-  named(word: string, verb = word.toLowerCase()): Required<Pick<FastifySchema, 'operationId' | 'summary'>> {
-    const { name, noun } = this.resource
-    return { operationId: `${verb}${name}`, summary: `${word} ${noun}` }
   }
 
   readonly #rows = (request: FastifyRequest): RowsOf =>
@@ -221,10 +231,8 @@ export class Members {
     return async (request, id) => form.represent(site, id, await find(accountOf(request), id))
   }
 
-  #andLoad<Body extends TObject>(work: Work<Body, void>): Work<Body, Representation> {
-    return async (tx, change) => {
-      await work(tx, change)
-      return this.load(tx, change.request, change.id)
-    }
+  /** What the response to a change shows. */
+  async #read({ tx, request, id: ofPath }: Change, id = ofPath): Promise<Representation> {
+    return this.load(tx, request, id)
   }
 }

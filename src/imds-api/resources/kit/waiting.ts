@@ -19,6 +19,7 @@ export function addWait<State extends string>(
   members.route(
     'GET',
     `${members.path}/wait`,
+    'Wait for',
     {
       operationId: `waitFor${name}`,
       summary: `Wait for a state of ${noun}`,

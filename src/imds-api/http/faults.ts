@@ -1,4 +1,4 @@
-/** The faults of a request that does not have the form of its schema: sentences, with their places and codes. */
+/** The faults of a request that does not have the form of its schema: sentences, with their fields and codes. */
 import type { FastifyError } from 'fastify'
 import { FORMATS } from '../model/formats.ts'
 import type { JsonSchema } from '../model/json-schema.ts'
@@ -23,29 +23,29 @@ const VALUE_KEYWORDS = ['type', 'const', 'enum']
 const MAX_FAULTS = 1_000
 
 /**
- * The first faults, one for each place: `port_translators.0.incoming must be an integer or a string`. For a union, the
+ * The first faults, one for each field: `port_translators.0.incoming must be an integer or a string`. For a union, the
  * fault names the alternatives; if the value has the type of one of them, it says what is wrong with the value.
  * `formatWhole`: for a fault of the whole value, by default of a body.
  */
 export function formatFaults(all: readonly FormFault[], formatWhole = formatBody): Detail[] {
   const validation = all.slice(0, MAX_FAULTS)
-  const places = new Map<string, FormFault[]>()
-  // places with a fault inside: their values have the right type
+  const byField = new Map<string, FormFault[]>()
+  // those with a fault inside: their values have the right type
   const parents = new Set(validation.map((fault) => namesOf(fault).slice(0, -1).join('/')))
   for (const fault of validation) {
     if (['anyOf', 'propertyNames'].includes(fault.keyword)) continue // its parts have faults of their own
     const names = namesOf(fault)
     if (fault.keyword === 'type' && names.length > 0 && parents.has(names.join('/'))) continue
-    const place = names.map((name) => name.replaceAll('~1', '/').replaceAll('~0', '~')).join('.')
-    const faults = places.get(place)
-    if (faults === undefined) places.set(place, [fault])
+    const field = names.map((name) => name.replaceAll('~1', '/').replaceAll('~0', '~')).join('.')
+    const faults = byField.get(field)
+    if (faults === undefined) byField.set(field, [fault])
     else faults.push(fault)
   }
-  return [...places].map(([place, faults]) => {
-    const text = formatPlace(faults)
-    return place === ''
+  return [...byField].map(([field, faults]) => {
+    const text = formatField(faults)
+    return field === ''
       ? fieldFault(undefined, codeOf(faults), formatWhole(text))
-      : fieldFault(place, codeOf(faults), `${place} ${text}`)
+      : fieldFault(field, codeOf(faults), `${field} ${text}`)
   })
 }
 
@@ -71,7 +71,7 @@ const CODES: Readonly<Record<string, DetailCode>> = {
   multipleOf: 'out_of_range',
 }
 
-/** The code of the faults of one place: of a limit, of the allowed values, or of the type. */
+/** The code of the faults of one field: of a limit, of the allowed values, or of the type. */
 function codeOf(faults: readonly FormFault[]): DetailCode {
   const { keyword } =
     faults.find((fault) => !VALUE_KEYWORDS.includes(fault.keyword)) ??
@@ -80,13 +80,13 @@ function codeOf(faults: readonly FormFault[]): DetailCode {
   return CODES[keyword] ?? 'malformed'
 }
 
-/** The keys on the way to a place, as JSON Pointer has them. */
+/** The keys on the way to a field, as JSON Pointer has them. */
 function namesOf({ instancePath, params }: FormFault): string[] {
   const field = params['missingProperty'] ?? params['additionalProperty']
   return [...instancePath.split('/').slice(1), ...(typeof field === 'string' ? [field] : [])]
 }
 
-function formatPlace(faults: readonly FormFault[]): string {
+function formatField(faults: readonly FormFault[]): string {
   const limits = faults.filter(({ keyword }) => !VALUE_KEYWORDS.includes(keyword))
   if (limits.length > 0) return [...new Set(limits.map(formatFault))].join(' and ')
   // their values make the type clear

@@ -86,8 +86,8 @@ function record(request: FastifyRequest, reply: FastifyReply, result: unknown): 
   const member = result as Readonly<Record<string, unknown>>
   const hasUserData = member['resource_type'] === 'server' && typeof member['user_data'] === 'string'
   const omitted = [...SECRETS, ...(hasUserData ? ['user_data'] : [])].filter((name) => typeof member[name] === 'string')
-  const shown = { ...member, ...Object.fromEntries(omitted.map((name) => [name, null])) }
-  const body = reply.code(status).serialize(shown) as string
+  const recorded = { ...member, ...Object.fromEntries(omitted.map((name) => [name, null])) }
+  const body = reply.code(status).serialize(recorded) as string
   return { ...common, body, omitted, serverId: hasUserData ? (member['id'] as string) : null }
 }
 

@@ -69,9 +69,9 @@ export function withNullable(schema: unknown): unknown {
     Object.entries(schema).map(([key, value]) => [key, withNullable(value)] as const),
   ) as { readonly anyOf?: readonly { readonly type?: unknown }[] }
   if (anyOf === undefined) return others
-  const [one, ...more] = anyOf.filter(({ type }) => type !== 'null')
-  if (one === undefined || more.length > 0 || anyOf.length !== 2) return { ...others, anyOf }
-  return { ...one, ...others, nullable: true }
+  const [first, ...alternatives] = anyOf.filter(({ type }) => type !== 'null')
+  if (first === undefined || alternatives.length > 0 || anyOf.length !== 2) return { ...others, anyOf }
+  return { ...first, ...others, nullable: true }
 }
 
 /** The same factory, but what it makes is compiled at its first call. */

@@ -9,13 +9,13 @@ import { Readable } from 'node:stream'
 import type { FastifyReply, FastifyRequest } from 'fastify'
 import type { ListQuery, ListPosition } from './paging.ts'
 
-/** Some rows of a list: their JSON, joined by commas. `next`: the place of the last one, if more follow. */
+/** Some rows of a list: their JSON, joined by commas. `next`: the position of the last one, if more follow. */
 export interface ListPart {
   readonly json: string
   readonly rows: number
   readonly next: ListPosition | undefined
 }
-/** Loads rows after a place, at most `rows`, until they have `bytes`. Place undefined: the first ones. */
+/** Loads rows after a position, at most `rows`, until they have `bytes`. Undefined: the first ones. */
 export type LoadPart = (after: ListPosition | undefined, rows: number, bytes: number) => Promise<ListPart>
 
 /** A list of more bytes is streamed, in parts that end at more, as a page does. */
@@ -43,7 +43,7 @@ export async function sendList(
   if (next === undefined) return reply.send(`[${json}]`)
   if (limit !== undefined) return reply.header('Link', linkTo(next)).send(`[${json}]`)
   const isHead = reply.request.method === 'HEAD'
-  const rest = pieces(reply.request, json, next, (place) => load(place, rowsAtOnce, MAX_BYTES_AT_ONCE))
+  const rest = pieces(reply.request, json, next, (position) => load(position, rowsAtOnce, MAX_BYTES_AT_ONCE))
   return reply.send(
     isHead
       ? Readable.from([])

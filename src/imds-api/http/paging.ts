@@ -35,7 +35,7 @@ export interface ListQuery {
   readonly after: ListPosition | undefined
   readonly filters: readonly (readonly [name: string, value: string])[]
   /** The header `Link` of a page: a reference to the page after a place, with the same parameters. */
-  linkTo(place: ListPosition): string
+  linkTo(position: ListPosition): string
 }
 
 export const MAX_PAGE_SIZE = 1_000
@@ -79,10 +79,10 @@ export function parseListQuery(query: Query, rules: ListRules): ListQuery {
   if (cursor !== undefined && after === undefined)
     reader.fault('after', 'malformed', 'must be the cursor of a Link of this list, with the same filters')
   reader.end()
-  const linkTo = (place: ListPosition) => {
+  const linkTo = (position: ListPosition) => {
     const kept = ['account_id', 'limit', ...names].filter((name) => query[name] !== undefined)
     const parameters = new URLSearchParams(kept.map((name) => [name, String(query[name])]))
-    parameters.set('after', Buffer.from(JSON.stringify([digest, ...place])).toString('base64url'))
+    parameters.set('after', Buffer.from(JSON.stringify([digest, ...position])).toString('base64url'))
     return `<?${parameters.toString()}>; rel="next"` // without a host: a client can send any Host
   }
   return { limit, after, filters, linkTo }
@@ -111,11 +111,11 @@ function digestOf(path: string, filters: ListQuery['filters']): string {
 function parseCursor(text: string, digest: string, order: ListRules['order']): ListPosition | undefined {
   const parsed = parseJson(Buffer.from(text, 'base64url').toString())
   if (!Array.isArray(parsed) || parsed.length !== order.length + 1 || parsed[0] !== digest) return undefined
-  const place = parsed.slice(1) as ListPosition
-  const isPlace = place.every(
+  const position = parsed.slice(1) as ListPosition
+  const isPosition = position.every(
     (value, i) =>
       typeof value === order[i] &&
       (typeof value === 'number' ? Number.isSafeInteger(value) : STORABLE_KEYWORD.validate(true, value)),
   )
-  return isPlace ? place : undefined
+  return isPosition ? position : undefined
 }

@@ -105,7 +105,7 @@ export class Refusal<Name extends RefusalName = RefusalName> extends Error {
     const named = faults.length > MAX_TEXTS + 1 ? [...faults.slice(0, MAX_TEXTS), 'and more'] : faults
     const details = named.map((fault): Detail => {
       const { field, code, message } = typeof fault === 'string' ? { field: null, code: name, message: fault } : fault
-      return { field: field && shown(field), code, message: shown(message) }
+      return { field: field && printable(field), code, message: printable(message) }
     }) as [Detail, ...Detail[]]
     super(details[0].message)
     this.name = name
@@ -137,7 +137,7 @@ export function fieldFault(field: string | undefined, code: DetailCode, message:
   return { field: field ?? null, code, message }
 }
 
-function shown(text: string): string {
+function printable(text: string): string {
   return cut(escapeControls(cut(text)))
 }
 
@@ -164,14 +164,14 @@ export function noSuch(kind: Kind, id: string): Refusal {
 
 /**
  * The fault of an id, or a handle, that a field names. `list`: the path of the collection that has what the caller may
- * name. `more`: another reason.
+ * name. `reason`: another one.
  */
-export function noSuchIn(field: string, kind: Kind, id: string, list: string, more = ''): Detail {
+export function noSuchIn(field: string, kind: Kind, id: string, list: string, reason = ''): Detail {
   const hint = otherKind(kind, id)
   return fieldFault(
     field,
     hint === undefined ? 'does_not_exist' : 'wrong_kind',
-    `${field}: ${id} does not exist${more}${hint ?? `: GET ${list} lists them`}`,
+    `${field}: ${id} does not exist${reason}${hint ?? `: GET ${list} lists them`}`,
   )
 }
 

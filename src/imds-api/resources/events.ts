@@ -125,9 +125,9 @@ export function addEventRoutes({ server, db, site, waits, affected }: ResourcePa
 
   /** The first ones, until they affect MAX_AFFECTED. */
   async function represent(request: FastifyRequest, rows: readonly EventRow[], isNested: boolean) {
-    const shown: Static<typeof Event>[] = []
-    for (let left = MAX_AFFECTED; shown.length < rows.length && left > 0;) {
-      const next = rows.slice(shown.length, shown.length + ROWS_AT_ONCE)
+    const events: Static<typeof Event>[] = []
+    for (let left = MAX_AFFECTED; events.length < rows.length && left > 0;) {
+      const next = rows.slice(events.length, events.length + ROWS_AT_ONCE)
       const affects = await affected.of(db, request, next)
       const some: EventRow[] = []
       const all: ResourceKey[] = []
@@ -138,9 +138,9 @@ export function addEventRoutes({ server, db, site, waits, affected }: ResourcePa
         if (isNested) all.push(...affects[i]!, ...[actorOf(row) ?? []].flat())
       }
       const nested = await affected.nested(db, site, request, all)
-      shown.push(...some.map((row, i) => representEvent(site, row, affects[i]!, nested)))
+      events.push(...some.map((row, i) => representEvent(site, row, affects[i]!, nested)))
     }
-    return shown
+    return events
   }
 }
 
@@ -163,7 +163,7 @@ function readQuery(given: unknown) {
 }
 
 /** With the same parameters. Without a host: a client can send any Host. */
-function linkTo({ query }: FastifyRequest, more: Readonly<Record<string, string>>): string {
-  const parameters = new URLSearchParams({ ...(query as Record<string, string>), ...more })
+function linkTo({ query }: FastifyRequest, changed: Readonly<Record<string, string>>): string {
+  const parameters = new URLSearchParams({ ...(query as Record<string, string>), ...changed })
   return `<?${parameters.toString()}>; rel="next"`
 }

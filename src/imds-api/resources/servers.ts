@@ -178,10 +178,10 @@ async function refuseOthers(
     const { rows } = await form.query(tx, { where: isPresent }).execute(tx)
     if (rows.length === 0) others.push(field)
   }
-  const [first, ...more] = others.map((field) =>
+  const [first, ...rest] = others.map((field) =>
     fieldFault(field, 'unchangeable', `${field} of a server cannot be changed: create another server`),
   )
-  if (first !== undefined) throw refuse('unprocessable_entity', first, ...more)
+  if (first !== undefined) throw refuse('unprocessable_entity', first, ...rest)
 }
 
 /** What a request sets. Null clears the name. A group is named by its id, or as a server shows it. */

@@ -102,7 +102,7 @@ export function buildOperatorListener(
 export function buildComputeListener(parts: ServiceParts): ApiService {
   const { config, database, metrics, connections, delay, log } = parts
   if (config.compute === 'none') return { start: () => undefined, stop: () => Promise.resolve() }
-  const { listen: place, tls, retrySeconds } = config.computeListener
+  const { listen: address, tls, retrySeconds } = config.computeListener
   const waiters = new Waiters()
   const notifications = buildListener(
     () => database.connect(),
@@ -117,7 +117,7 @@ export function buildComputeListener(parts: ServiceParts): ApiService {
   delay.watch(server)
   return {
     start: async () => {
-      const [listening] = await listenAt(server, [place], 'IMDS_API_COMPUTE_LISTEN', () => {
+      const [listening] = await listenAt(server, [address], 'IMDS_API_COMPUTE_LISTEN', () => {
         connections.hypervisors.endWaiting()
       })
       notifications.start()

@@ -79,8 +79,8 @@ export class Affected {
     return this.#links().filter(({ link }) => link.form.resource.type === type)
   }
 
-  #shows(type: string, shown: string): boolean {
-    return this.#linksTo(shown).some(({ form }) => form.resource.type === type)
+  #shows(type: string, changed: string): boolean {
+    return this.#linksTo(changed).some(({ form }) => form.resource.type === type)
   }
 
   /** True if the nested form of the resource shows the change. */

@@ -90,7 +90,7 @@ export class Form {
   /** It has lists of other resources, which may be long. */
   readonly hasLists: boolean
   readonly #columns: RawBuilder<unknown>
-  readonly #shown: readonly (readonly [name: string, column: string, show: Show | undefined])[]
+  readonly #entries: readonly (readonly [name: string, column: string, show: Show | undefined])[]
   #compiled: RawBuilder<unknown> | undefined
 
   constructor(resourceName: ResourceName, fields: Fields, { title, extra = {} }: FormOptions = {}) {
@@ -107,8 +107,8 @@ export class Form {
     this.fields = fields
     this.links = entries.flatMap(([, { link }]) => link ?? [])
     this.hasLists = Object.values(fields).some((field) => field instanceof LinkedList)
-    this.#shown = entries.map(([name, { column, show }]) => [name, typeof column === 'string' ? column : name, show])
-    const used = new Set(['id', ...this.#shown.map(([, column]) => column)])
+    this.#entries = entries.map(([name, { column, show }]) => [name, typeof column === 'string' ? column : name, show])
+    const used = new Set(['id', ...this.#entries.map(([, column]) => column)])
     this.#columns = sql.join([
       ...[...used].filter((column) => !expressions.has(column)).map((column) => sql.ref(`${table}.${column}`)),
       ...[...expressions].filter(([name]) => used.has(name)).map(([name, one]) => sql`${one} as ${sql.ref(name)}`),
@@ -126,23 +126,26 @@ export class Form {
 
   show(site: Site, row: FormRow): Representation {
     const { type, path } = this.resource
-    const shown: Record<string, unknown> & { id: string } = {
+    const member: Record<string, unknown> & { id: string } = {
       ...{ id: row.id, resource_type: type, url: `${site.baseUrl}/1.0/${path}/${row.id}` },
     }
-    for (const [name, column, show] of this.#shown)
-      shown[name] = show === undefined ? row[column] : show(row[column] as never, site, row)
-    return shown
+    for (const [name, column, show] of this.#entries)
+      member[name] = show === undefined ? row[column] : show(row[column] as never, site, row)
+    return member
   }
 
-  /** A query of rows. `more`: further columns. */
+  /** A query of rows. `columns`: further ones. */
   query<Row = FormRow>(
     db: Db,
     { join = sql``, where }: RowsOf,
-    { more = sql``, rest = sql`` }: { readonly more?: RawBuilder<unknown>; readonly rest?: RawBuilder<unknown> } = {},
+    {
+      columns = sql``,
+      rest = sql``,
+    }: { readonly columns?: RawBuilder<unknown>; readonly rest?: RawBuilder<unknown> } = {},
   ): RawBuilder<Row> {
     // the columns are compiled once, because there are many
     this.#compiled ??= sql.raw(this.#columns.compile(db).sql)
-    return sql`select ${this.#compiled}${more} from ${sql.table(this.resource.table)} ${join} where ${where} ${rest}`
+    return sql`select ${this.#compiled}${columns} from ${sql.table(this.resource.table)} ${join} where ${where} ${rest}`
   }
 
   /** Loads a member by its id or handle. Refuses if it is not among the rows. */
@@ -167,9 +170,9 @@ export class Form {
     return hasHandle ? sql`(${hasId} or ${sql.ref(`${table}.handle`)} = ${id})` : hasId
   }
 
-  /** Rows with these columns, for a field. `rest`: of the query, after its table. `more`: further columns. */
-  rows(rest: RawBuilder<unknown>, more: RawBuilder<unknown> = sql``): RawBuilder<unknown> {
-    return sql`(select ${this.#columns}${more} from ${sql.table(this.resource.table)} ${rest})`
+  /** Rows with these columns, for a field. `rest`: of the query, after its table. `columns`: further ones. */
+  rows(rest: RawBuilder<unknown>, columns: RawBuilder<unknown> = sql``): RawBuilder<unknown> {
+    return sql`(select ${this.#columns}${columns} from ${sql.table(this.resource.table)} ${rest})`
   }
 }
 
@@ -181,12 +184,12 @@ function timeFormatOf(schema: TSchema): Show | undefined {
 export function formsOf(
   name: ResourceName,
   fields: Fields,
-  more: Fields,
+  furtherFields: Fields,
   { title, extra = {} }: FormOptions = {},
 ): { readonly collected: Form; readonly form: Form } {
   return {
     collected: new Form(name, fields, { title: `Collected${RESOURCES[name].name}`, extra }),
-    form: new Form(name, { ...fields, ...more }, { ...(title !== undefined && { title }), extra }),
+    form: new Form(name, { ...fields, ...furtherFields }, { ...(title !== undefined && { title }), extra }),
   }
 }
 

@@ -73,7 +73,7 @@ export function addList({ server, db, site }: RouteParts, collection: Collection
     filters,
     hasTags: tagged !== undefined,
   }
-  const more = sql`, json_build_array(${sql.join(order.map(inPosition))}) as position`
+  const columns = sql`, json_build_array(${sql.join(order.map(inPosition))}) as position`
   const orderBy = sql`order by ${sql.join(order.map(({ column }) => sql.ref(column)))}`
   server.get(
     path,
@@ -102,7 +102,7 @@ export function addList({ server, db, site }: RouteParts, collection: Collection
       return sendList(reply, query, form.hasLists ? ROWS_WITH_LISTS : ROWS_AT_ONCE, async (after, most, mostBytes) => {
         const all = after === undefined ? conditions : [...conditions, isAfter(order, after)]
         const which = { ...others, where: sql.join(all, sql` and `) }
-        const found = form.query(db, which, { more, rest: sql`${orderBy} limit ${most + 1}` })
+        const found = form.query(db, which, { columns, rest: sql`${orderBy} limit ${most + 1}` })
         const rows = (await firstOf(found, mostBytes).execute(db)).rows.slice(0, most)
         const forms = rows.map((row) => form.show(site, row))
         const last = rows.at(-1)

@@ -265,7 +265,7 @@ t.test('failures of clients and users that exist are counted as real, those of m
     server: undefined,
     now: Date.now,
   })
-  const asked = (credentials: { id: string; secret: string }, body: object) =>
+  const asked = (credentials: { id: string; secret: string }, body: Readonly<Record<string, string>>) =>
     t.rejects(grants.grant({ credentials, address: '192.0.2.1', code: undefined, body }))
   const application = { id: APPLICATION, secret: secretOf(APPLICATION) }
   for (const id of [CLIENT_OF[ONE], APPLICATION, 'cli-zzzzz', 'app-zzzzz', '']) await asked({ id, secret: 'wrong' }, {})

@@ -7,12 +7,20 @@ import { FairQueue, type FairQueueLimits } from '../../limits/fair-queue.ts'
 import type { FailureSubject } from '../../limits/failure-limit.ts'
 import { formDecoded } from '../../runtime/basic-auth.ts'
 import { findClient, type Client } from '../changes/sign-ins.ts'
-import { buildClientCredentials } from './grants/client-credentials.ts'
+import { CLIENT_CREDENTIALS } from './grants/client-credentials.ts'
 import { BUSY, invalid, refuseBeyondFailures, refuseLimited, WRONG_CLIENT, WrongCredentials } from './grants/grant.ts'
-import type { Grant, GrantedTokens, GrantParts, InTurn, TokenRequest } from './grants/grant.ts'
-import { buildJwtBearer, JWT_BEARER } from './grants/jwt-bearer.ts'
-import { buildPassword } from './grants/password.ts'
-import { buildRefreshToken } from './grants/refresh-token.ts'
+import type {
+  BuildParts,
+  Grant,
+  GrantedTokens,
+  GrantParts,
+  GrantType,
+  SecretlessGrant,
+  TokenRequest,
+} from './grants/grant.ts'
+import { JWT_BEARER_GRANT } from './grants/jwt-bearer.ts'
+import { PASSWORD } from './grants/password.ts'
+import { REFRESH_TOKEN } from './grants/refresh-token.ts'
 import { hasDigest } from './secrets.ts'
 
 /**
@@ -21,55 +29,50 @@ import { hasDigest } from './secrets.ts'
  */
 const GRANT_QUEUE: FairQueueLimits = { atOnce: 2, maxWaiting: 1_024, timeoutMs: 10_000 }
 
+export const GRANTS: readonly GrantType[] = [CLIENT_CREDENTIALS, PASSWORD, REFRESH_TOKEN, JWT_BEARER_GRANT]
+
 const NO_CLIENT = 'the request has no credentials: send the id and secret of a client with HTTP Basic'
 const [API_CLIENT, APPLICATION] = ['an API client', 'an application']
 
 export class Grants {
   readonly #parts: GrantParts
-  readonly #grants: Readonly<Record<Client['kind'], ReadonlyMap<string, Grant>>>
-  /** Needs no secret of a client. Undefined: the region has no issuer. */
-  readonly #byServer: ((request: TokenRequest) => Promise<GrantedTokens>) | undefined
+  readonly #ofClients = new Map<string, { readonly of: Client['kind']; readonly grant: Grant }>()
+  readonly #secretless = new Map<string, SecretlessGrant>()
 
   constructor(parts: GrantParts) {
+    this.#parts = parts
     const turns = new FairQueue(GRANT_QUEUE)
-    const inTurn: InTurn = async (client, grant) => {
+    const inTurn: BuildParts['inTurn'] = async (client, grant) => {
       const granted = await turns.run({ key: client.accountId, caller: client.id }, grant)
       if (granted === undefined) throw BUSY
       return granted
     }
-    const queued =
-      (grant: Grant): Grant =>
-      (client, request) =>
-        inTurn(client, () => grant(client, request))
-    const { server } = parts
-    this.#parts = parts
-    this.#byServer = server && buildJwtBearer(parts, server.issuer, server.baseUrl, inTurn)
-    this.#grants = {
-      'api-client': new Map([['client_credentials', queued(buildClientCredentials(parts))]]),
-      application: new Map([
-        ['password', buildPassword(parts)], // has a queue for its checks
-        ['refresh_token', queued(buildRefreshToken(parts))],
-      ]),
+    for (const type of GRANTS) {
+      if (type.of === undefined) {
+        const grant = type.build({ ...parts, inTurn })
+        if (grant !== undefined) this.#secretless.set(type.name, grant)
+      } else this.#ofClients.set(type.name, { of: type.of, grant: type.build({ ...parts, inTurn }) })
     }
   }
 
   /** The values of `grant_type`. */
   get names(): readonly string[] {
-    const names = Object.values(this.#grants).flatMap((grants) => [...grants.keys()])
-    return this.#byServer === undefined ? names : [...names, JWT_BEARER]
+    return [...this.#ofClients.keys(), ...this.#secretless.keys()]
   }
 
   /** Rejects with a Refusal. */
   async grant(request: TokenRequest): Promise<GrantedTokens> {
-    const { grant_type: name } = request.body
-    if (name === JWT_BEARER && this.#byServer !== undefined) return this.#byServer(request)
+    const { grant_type: name = '' } = request.body
+    const secretless = this.#secretless.get(name)
+    if (secretless !== undefined) return secretless(request)
     const client = await this.#authenticate(request)
-    if (name === undefined) throw invalid('invalid_request', 'grant_type is missing')
-    const own = this.#grants[client.kind]
-    const grant = own.get(name)
-    if (grant !== undefined) return grant(client, request)
-    if (!Object.values(this.#grants).some((grants) => grants.has(name)))
-      throw invalid('unsupported_grant_type', `grant_type must be ${[...own.keys()].join(' or ')}`)
+    if (name === '') throw invalid('invalid_request', 'grant_type is missing')
+    const { of, grant } = this.#ofClients.get(name) ?? {}
+    if (grant === undefined) {
+      const own = [...this.#ofClients].filter(([, type]) => type.of === client.kind).map(([own]) => own)
+      throw invalid('unsupported_grant_type', `grant_type must be ${own.join(' or ')}`)
+    }
+    if (of === client.kind) return grant(request, client)
     const [sender, only] = client.kind === 'api-client' ? [API_CLIENT, APPLICATION] : [APPLICATION, API_CLIENT]
     throw invalid('unauthorized_client', `${sender} may not use the grant ${name}: only ${only} may`)
   }

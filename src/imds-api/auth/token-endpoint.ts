@@ -5,7 +5,7 @@
  * The body is a form or JSON. Failures have OAuth's `error`, and the `error_name` and `errors` of this API beside it.
  */
 import type { FastifyError } from 'fastify'
-import Type, { type Static } from 'typebox'
+import Type, { type Static, type TOptional, type TString } from 'typebox'
 import { jsonParser, setBodyParsers } from '../http/body.ts'
 import { formatFaults } from '../http/faults.ts'
 import { publicDocument } from '../http/public-document.ts'
@@ -13,8 +13,7 @@ import { refuse, statusOf, type RefusalBody, Refusal } from '../model/refusal.ts
 import type { ApiServer } from '../http/server.ts'
 import { parseBasic } from '../../runtime/basic-auth.ts'
 import { invalid, WrongCode } from './grants/grant.ts'
-import { JWT_BEARER } from './grants/jwt-bearer.ts'
-import type { Grants } from './grants.ts'
+import { GRANTS, type Grants } from './grants.ts'
 import { formatScopes, SCOPES } from '../model/scopes.ts'
 import { parseJson } from '../../runtime/json.ts'
 
@@ -36,47 +35,19 @@ const MAX_BODY_BYTES = 16_384
 const MAX_FORM_PARAMETERS = 100
 
 const Text = Type.Optional(Type.String())
-const Body = Type.Object(
-  {
-    grant_type: Text,
-    scope: Text,
-    password: Text,
-    refresh_token: Text,
-    username: Type.Optional(Type.String({ maxLength: 254, format: 'line' })),
-    client_id: Type.Optional(Type.String({ maxLength: 254, format: 'line' })),
-    client_secret: Text,
-    assertion: Text,
-  },
-  { examples: [{ grant_type: 'client_credentials' }] },
-)
-/** The fields of a token request. The grants check them, with the errors of OAuth. */
+/** The fields of all requests. The grants check them, with the errors of OAuth. */
+const FIELDS: Readonly<Record<string, TOptional<TString>>> = {
+  ...{ grant_type: Text, scope: Text, client_id: Text, client_secret: Text },
+  ...Object.fromEntries(
+    GRANTS.flatMap(({ fields }) => Object.entries(fields).map(([name, field]) => [name, Type.Optional(field)])),
+  ),
+}
+const Body = Type.Object(FIELDS, { examples: [{ grant_type: 'client_credentials' }] })
 const Scope = Type.Optional(Type.String({ description: 'Some of the scopes that the client may have. Default: all.' }))
 const TokenRequest = Type.Union(
-  [
-    Type.Object({ grant_type: Type.Literal('client_credentials'), scope: Scope }, { title: 'ClientCredentialsGrant' }),
-    Type.Object(
-      {
-        grant_type: Type.Literal('password'),
-        username: Type.String({ maxLength: 254, description: 'The id or the e-mail address of the user.' }),
-        password: Type.String(),
-        scope: Scope,
-      },
-      { title: 'PasswordGrant' },
-    ),
-    Type.Object(
-      { grant_type: Type.Literal('refresh_token'), refresh_token: Type.String(), scope: Scope },
-      { title: 'RefreshTokenGrant' },
-    ),
-    Type.Object(
-      {
-        grant_type: Type.Literal(JWT_BEARER),
-        client_id: Type.String({ description: 'An API client that trusts the server. It sends no secret.' }),
-        assertion: Type.String({ description: 'The identity token of the server, for this API.' }),
-        scope: Scope,
-      },
-      { title: 'JwtBearerGrant' },
-    ),
-  ],
+  GRANTS.map(({ name, title, fields }) =>
+    Type.Object({ grant_type: Type.Literal(name), ...fields, scope: Scope }, { title }),
+  ),
   { title: 'TokenRequest' },
 )
 const TokenResponse = Type.Object(

@@ -1,12 +1,20 @@
 /** The grant client_credentials: an API client acts for its account. */
 import { grantScopes } from '../../model/scopes.ts'
-import { WRONG_SCOPE, type Grant, type GrantParts } from './grant.ts'
+import { WRONG_SCOPE, type GrantType } from './grant.ts'
 
-export function buildClientCredentials({ db, tokens, seconds }: GrantParts): Grant {
-  return async ({ id, accountId, scopes: allowed }, { body }) => {
-    const scopes = grantScopes(body.scope, allowed)
-    if (scopes === undefined) throw WRONG_SCOPE
-    const accessToken = await tokens.issue(db, { clientId: id, accountId }, scopes, seconds)
-    return { accessToken, refreshToken: undefined, scopes, seconds }
-  }
+export const CLIENT_CREDENTIALS: GrantType = {
+  name: 'client_credentials',
+  title: 'ClientCredentialsGrant',
+  of: 'api-client',
+  fields: {},
+  build:
+    ({ db, tokens, seconds, inTurn }) =>
+    ({ body }, client) =>
+      inTurn(client, async () => {
+        const { id, accountId, scopes: allowed } = client
+        const scopes = grantScopes(body['scope'], allowed)
+        if (scopes === undefined) throw WRONG_SCOPE
+        const accessToken = await tokens.issue(db, { clientId: id, accountId }, scopes, seconds)
+        return { accessToken, refreshToken: undefined, scopes, seconds }
+      }),
 }

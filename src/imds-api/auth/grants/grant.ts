@@ -1,4 +1,5 @@
 /** The common part of the grants of OAuth 2.0 (RFC 6749): their parts, requests and refusals. */
+import type { TString } from 'typebox'
 import type { FailureLimit, FailureSubject } from '../../../limits/failure-limit.ts'
 import type { Quota } from '../../../limits/rate-limit-headers.ts'
 import type { Credentials } from '../../../runtime/basic-auth.ts'
@@ -28,11 +29,7 @@ export interface TokenRequest {
   readonly credentials: Credentials | undefined
   readonly address: string
   readonly code: string | undefined
-  readonly body: Readonly<
-    Partial<
-      Record<'grant_type' | 'scope' | 'username' | 'password' | 'refresh_token' | 'client_id' | 'assertion', string>
-    >
-  >
+  readonly body: Readonly<Record<string, string | undefined>>
 }
 
 /** `refreshToken`: undefined for an API client. `seconds`: the lifetime of the access token. */
@@ -43,11 +40,29 @@ export interface GrantedTokens {
   readonly scopes: readonly string[]
 }
 
-/** The client has sent the right secret. Rejects with a Refusal. */
-export type Grant = (client: Client, request: TokenRequest) => Promise<GrantedTokens>
+/** A grant of clients that have sent the right secret. Rejects with a Refusal. */
+export type Grant = (request: TokenRequest, client: Client) => Promise<GrantedTokens>
+/** A grant that needs no secret. Rejects with a Refusal. */
+export type SecretlessGrant = (request: TokenRequest) => Promise<GrantedTokens>
 
-/** Runs a grant at the turn of the account of a client. Rejects with a Refusal if too many wait. */
-export type InTurn = (client: Client, grant: () => Promise<GrantedTokens>) => Promise<GrantedTokens>
+/** `inTurn`: runs a grant at the turn of the account of a client. Rejects with a Refusal if too many wait. */
+export interface BuildParts extends GrantParts {
+  readonly inTurn: (client: Client, grant: () => Promise<GrantedTokens>) => Promise<GrantedTokens>
+}
+
+/**
+ * A kind of grant: the endpoint, its document and the discovery follow. `of`: whose secret the request has; undefined:
+ * nobody's. `fields`: those of the request besides grant_type and scope. `build` returns undefined if the region has no
+ * such grant.
+ */
+export type GrantType = {
+  readonly name: string
+  readonly title: string
+  readonly fields: Readonly<Record<string, TString>>
+} & (
+  | { readonly of: Client['kind']; readonly build: (parts: BuildParts) => Grant }
+  | { readonly of: undefined; readonly build: (parts: BuildParts) => SecretlessGrant | undefined }
+)
 
 /** Seconds until a request may be repeated while too many wait. */
 const BUSY_SECONDS = 5

@@ -2,16 +2,16 @@
  * The grant jwt-bearer (RFC 7523): a server acts as an API client that trusts it. Its identity token (contract H4) takes
  * the place of the secret, and is accepted once.
  */
+import Type from 'typebox'
 import { createLocalJWKSet, decodeJwt, errors, jwtVerify, type JSONWebKeySet, type JWTPayload } from 'jose'
 import type { FailureSubject } from '../../../limits/failure-limit.ts'
 import { findTrustingClient, MAX_USED_ASSERTIONS, useAssertion } from '../../changes/trusted-servers.ts'
 import { inTransaction } from '../../database/transaction.ts'
 import { Refusal } from '../../model/refusal.ts'
 import { grantScopes } from '../../model/scopes.ts'
-import type { RegionIssuer } from '../region-issuer.ts'
 import { digest } from '../secrets.ts'
 import { invalid, refuseBeyondFailures, refuseLimited, WRONG_SCOPE } from './grant.ts'
-import type { GrantedTokens, GrantParts, InTurn, TokenRequest } from './grant.ts'
+import type { BuildParts, GrantType, SecretlessGrant } from './grant.ts'
 
 export const JWT_BEARER = 'urn:ietf:params:oauth:grant-type:jwt-bearer'
 /** The longest life of an assertion and of its access token, in seconds. Assertions that were used are kept for longer. */
@@ -19,13 +19,27 @@ const MAX_SECONDS = 3_600
 /** By how much the clocks of hypervisors may differ. */
 const CLOCK_TOLERANCE_SECONDS = 5
 
-/** `baseUrl`: an audience, as the URL of the issuer is. */
-export function buildJwtBearer(
-  { db, tokens, failures, lookups, seconds: maxSeconds, now }: GrantParts,
-  { configuration: { issuer }, keys }: RegionIssuer,
-  baseUrl: string,
-  inTurn: InTurn,
-): (request: TokenRequest) => Promise<GrantedTokens> {
+export const JWT_BEARER_GRANT: GrantType = {
+  name: JWT_BEARER,
+  title: 'JwtBearerGrant',
+  of: undefined,
+  fields: {
+    client_id: Type.String({
+      maxLength: 254,
+      format: 'line',
+      description: 'An API client that trusts the server. It sends no secret.',
+    }),
+    assertion: Type.String({ description: 'The identity token of the server, for this API.' }),
+  },
+  build: buildJwtBearer,
+}
+
+function buildJwtBearer(parts: BuildParts): SecretlessGrant | undefined {
+  if (parts.server === undefined) return undefined
+  const { db, tokens, failures, lookups, seconds: maxSeconds, now, inTurn } = parts
+  const { issuer: regionIssuer, baseUrl } = parts.server // the URL of the API is an audience too
+  const { configuration, keys } = regionIssuer
+  const { issuer } = configuration
   const keyOf = createLocalJWKSet(keys as JSONWebKeySet)
   const verify = async (assertion: string) => {
     const { payload } = await jwtVerify(assertion, keyOf, {

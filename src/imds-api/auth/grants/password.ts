@@ -1,4 +1,5 @@
 /** The grant password: a user signs in with an application, which then acts for the user. */
+import Type from 'typebox'
 import { FairQueue, type FairQueueLimits } from '../../../limits/fair-queue.ts'
 import type { FailureSubject } from '../../../limits/failure-limit.ts'
 import { confirmSignIn, findUser, lockApplication } from '../../changes/sign-ins.ts'
@@ -16,7 +17,7 @@ import {
   WrongCode,
   WrongCredentials,
 } from './grant.ts'
-import type { Grant, GrantedTokens, GrantParts } from './grant.ts'
+import type { Grant, GrantedTokens, GrantParts, GrantType } from './grant.ts'
 
 /** A password check takes 32 MiB and about 0.2 s of a core, so a full queue lasts some seconds. */
 const PASSWORD_CHECKS: FairQueueLimits = { all: { atOnce: 2, maxWaiting: 32 } }
@@ -25,10 +26,26 @@ const WRONG_PASSWORD = 'the username or the password is wrong'
 const NO_CODE = 'a one-time password is required'
 const WRONG_CODE = 'the one-time password is wrong, was used before, or is older than one that was used'
 
-export function buildPassword(parts: GrantParts): Grant {
+export const PASSWORD: GrantType = {
+  name: 'password',
+  title: 'PasswordGrant',
+  of: 'application',
+  fields: {
+    username: Type.String({
+      maxLength: 254,
+      format: 'line',
+      description: 'The id or the e-mail address of the user.',
+    }),
+    password: Type.String(),
+  },
+  build: buildPassword,
+}
+
+/** It has a queue of its own, for the checks. */
+function buildPassword(parts: GrantParts): Grant {
   const { db, families, failures, now } = parts
   const checks = new FairQueue(PASSWORD_CHECKS)
-  return async ({ id: applicationId, accountId, scopes: allowed }, { address, code: sentCode, body }) => {
+  return async ({ address, code: sentCode, body }, { id: applicationId, accountId, scopes: allowed }) => {
     const { username, password: presented, scope } = body
     if (username === undefined || presented === undefined)
       throw invalid('invalid_request', 'username and password are required')

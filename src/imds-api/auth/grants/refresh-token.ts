@@ -1,25 +1,36 @@
 /** The grant refresh_token: an application acts for a user who has signed in before. */
+import Type from 'typebox'
 import { inTransaction } from '../../database/transaction.ts'
 import { narrowScopes } from '../../model/scopes.ts'
-import { invalid, issueForFamily, type Grant, type GrantParts } from './grant.ts'
+import { invalid, issueForFamily, type GrantType } from './grant.ts'
 
 const WRONG_REFRESH = invalid(
   'invalid_grant',
   'the refresh token is not valid for this client, has expired, was used before, or was revoked',
 )
 
-export function buildRefreshToken(parts: GrantParts): Grant {
-  const { db, families } = parts
-  return async ({ id }, { body: { refresh_token: token, scope } }) => {
-    if (token === undefined) throw invalid('invalid_request', 'refresh_token is required')
-    const granted = await inTransaction(db, async (tx) => {
-      const used = await families.find(tx, id, token)
-      if (used === undefined) return undefined // committed, since a family may have been revoked
-      const scopes = narrowScopes(scope, used.scopes)
-      if (scopes !== undefined) return issueForFamily(tx, parts, used.familyId, await families.rotate(tx, used), scopes)
-      throw invalid('invalid_scope', `scope must be within the scopes of the refresh token: ${used.scopes.join(', ')}`)
-    })
-    if (granted === undefined) throw WRONG_REFRESH
-    return granted
-  }
+export const REFRESH_TOKEN: GrantType = {
+  name: 'refresh_token',
+  title: 'RefreshTokenGrant',
+  of: 'application',
+  fields: { refresh_token: Type.String() },
+  build: (parts) => (request, client) =>
+    parts.inTurn(client, async () => {
+      const { refresh_token: token, scope } = request.body
+      const { db, families } = parts
+      if (token === undefined) throw invalid('invalid_request', 'refresh_token is required')
+      const granted = await inTransaction(db, async (tx) => {
+        const used = await families.find(tx, client.id, token)
+        if (used === undefined) return undefined // committed, since a family may have been revoked
+        const scopes = narrowScopes(scope, used.scopes)
+        if (scopes !== undefined)
+          return issueForFamily(tx, parts, used.familyId, await families.rotate(tx, used), scopes)
+        throw invalid(
+          'invalid_scope',
+          `scope must be within the scopes of the refresh token: ${used.scopes.join(', ')}`,
+        )
+      })
+      if (granted === undefined) throw WRONG_REFRESH
+      return granted
+    }),
 }

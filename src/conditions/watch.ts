@@ -18,15 +18,15 @@ export class ConditionWatch {
     this.#now = now
   }
 
-  /** These are the conditions of now. */
-  note(found: readonly FoundCondition[]): void {
+  /** These are the conditions of now. `areAll`: false if others may be there that could not be looked for. */
+  note(found: readonly FoundCondition[], areAll = true): void {
     for (const { code, severity, text, remedy } of found) {
       if (this.#begun.has(code)) continue
       this.#begun.set(code, this.#now())
       this.#log.warn({ code, severity, remedy }, text)
     }
     for (const [code, sinceMs] of this.#begun) {
-      if (found.some((condition) => condition.code === code)) continue
+      if (!areAll || found.some((condition) => condition.code === code)) continue
       this.#begun.delete(code)
       const seconds = Math.round((this.#now() - sinceMs) / 1000)
       this.#log.info({ code, seconds }, `${code} is over after ${formatDuration(seconds)}`)

@@ -101,7 +101,7 @@ t.test('the clock is wrong by a day', { skip }, async (t) => {
     t.strictSame([...new Set(days)], [0, -1, 1], 'PostgreSQL had these clocks')
     t.strictSame(await revisions.stop(), [])
     t.match(await operator(api, '/readyz'), { ready: true, publishing: 'working' })
-    t.equal(await metric(api, 'imds_api_refused_servers'), 0)
+    t.equal(await metric(api, 'imds_condition{code="server-refused",severity="failure"}'), 0)
     t.strictSame(
       api.log.filter(({ level }) => level === 'error' || level === 'fatal'),
       [],

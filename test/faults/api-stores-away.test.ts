@@ -38,10 +38,7 @@ t.test('Redis', async (t) => {
     const clients = startClients(t, [baseUrl], token, servers)
     await redis.client.save()
     await redis.kill()
-    await until(
-      () => api.log.some(({ msg }) => msg.startsWith('servers cannot be published')),
-      'the loss to be reported',
-    )
+    await until(() => api.log.some(({ code }) => code === 'servers-not-published'), 'the loss to be reported')
     const late = await create()
     t.equal(await statusOf(late.id), 'creating')
     for (const endMs = performance.now() + AWAY_MS; performance.now() < endMs;) {
@@ -56,7 +53,7 @@ t.test('Redis', async (t) => {
     )
     t.ok((await metric(api, 'imds_api_outbox_servers')) >= 3)
     t.ok((await metric(api, 'imds_api_publishes_total{result="failed"}')) > 0)
-    t.equal(await metric(api, 'imds_api_ready'), 1)
+    t.equal(await metric(api, 'imds_condition{code="servers-not-published",severity="failure"}'), 1)
     await redis.restart()
     // The longest pause of the back-off, and time for this machine.
     await until(async () => (await statusOf(late.id)) === 'active', 'publishing to work again', MAX_BACKOFF_MS + 10_000)
@@ -126,15 +123,15 @@ t.test('PostgreSQL', { skip: without('postgres') }, async (t) => {
       const lines = (api: typeof first, ...codes: string[]) =>
         api.log.filter(({ code }) => codes.includes(String(code)))
       for (const api of [first, second]) {
-        await until(() => lines(api, 'database-unreachable').length === outage, 'one line about the database')
+        await until(() => lines(api, 'database-unreachable').length === 2 * outage - 1, 'its begin in the log')
         for (let i = 0; i < 3; i++) await ask(api.baseUrl, token, 'GET', 'servers')
         t.equal(((await operator(api, '/readyz')) as { ready: boolean }).ready, false)
       }
       await sleep(2_000) // several rounds of everything that works without a request
       for (const api of [first, second]) {
         t.match(
-          lines(api, 'database-unreachable').map(({ msg }) => msg),
-          Array(outage).fill(/Start PostgreSQL/),
+          lines(api, 'database-unreachable').filter(({ level }) => level === 'warn'),
+          Array(outage).fill({ remedy: /^start PostgreSQL/ }),
         )
         t.ok(lines(api, 'database-connection-lost').length <= outage)
         t.same(lines(api, 'servers-not-published', 'invitations-not-read', 'rows-not-deleted'), [])
@@ -142,8 +139,8 @@ t.test('PostgreSQL', { skip: without('postgres') }, async (t) => {
       await postgres.restart()
       for (const api of [first, second])
         await until(
-          () => api.log.filter(({ msg }) => msg === 'publishing works again').length === outage,
-          'the publisher to go on',
+          () => api.log.filter(({ code }) => code === 'database-unreachable').length === 2 * outage,
+          'its end in the log',
         )
     }
   })

@@ -11,8 +11,7 @@ import { createServer, request as send } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { buildApiMetrics } from '../../src/imds-api/service/metrics.ts'
-import type { Database } from '../../src/imds-api/database/open.ts'
+import { buildApiMetrics, type ApiMetricsSources } from '../../src/imds-api/service/metrics.ts'
 import { aRegion, ONE, secretOf } from '../support/fixtures/region.ts'
 import { anApi, basic, startImdsApi, type Method, type TestApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
@@ -137,7 +136,7 @@ t.test('every example of api.md, accounts.md and region-file.md works, in their 
 
   // The first scrape has every metric.
   const metrics = printed.at(-1)!
-  const declared = buildApiMetrics({} as Database, () => 0)
+  const declared = buildApiMetrics({ database: {} } as ApiMetricsSources)
     .registry.getMetricsAsArray()
     .map(({ name }) => name)
     .filter((name) => name.startsWith('imds_'))

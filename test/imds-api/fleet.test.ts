@@ -4,6 +4,7 @@ import { evacuateServer, findServersOn } from '../../src/imds-api/changes/evacua
 import { changeMaintenanceEvents } from '../../src/imds-api/changes/maintenance.ts'
 import { beginLiveMigration } from '../../src/imds-api/changes/server-placement.ts'
 import { setDrained, readHypervisorUsage, placeServer } from '../../src/imds-api/changes/hypervisors.ts'
+import { buildRegionReader } from '../../src/imds-api/conditions/region-state.ts'
 import { buildApiMetrics } from '../../src/imds-api/service/metrics.ts'
 import { aRegion } from '../support/fixtures/region.ts'
 import { anApi, rowOf } from '../support/programs/api.ts'
@@ -149,7 +150,9 @@ t.test('with a compute system', async (t) => {
 
 t.test('metrics have the addresses and the RAM of the region, and how much of each is free', async (t) => {
   const api = await anApi(t)
-  const { registry } = buildApiMetrics(api.database, () => 0)
+  const { database } = api
+  const readRegion = buildRegionReader(database.db, () => Promise.reject(new Error('away')))
+  const { registry } = buildApiMetrics({ database, readRegion, waits: () => 0 })
   const read = async () => {
     const text = await registry.metrics()
     const value = (name: string) =>

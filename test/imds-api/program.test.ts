@@ -110,7 +110,7 @@ t.test('while requests hold all their connections, servers are published, and re
     'the server to be published',
   )
   t.equal((await fetch(`${api.operatorUrl}/readyz`)).status, 200)
-  t.match(await api.metrics(), /^imds_api_ready 1$/m)
+  t.match(await api.metrics(), /^imds_condition\{code="database-unreachable",severity="failure"\} 0$/m)
   await holder.commit().execute()
   t.strictSame(
     (await Promise.all(requests)).map(({ status }) => status),

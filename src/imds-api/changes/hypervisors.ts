@@ -42,9 +42,11 @@ export async function readHypervisorUsage(db: Db): Promise<readonly HypervisorUs
   return rows
 }
 
-/** Those that are not drained. */
-export async function readOpenHypervisors(db: Db): Promise<readonly HypervisorUsage[]> {
-  return (await readHypervisorUsage(db)).filter((one) => one.drained_at === null)
+/** The RAM of those that get new servers, in MB. */
+export function openRam(all: readonly HypervisorUsage[]): Pick<HypervisorUsage, 'ram' | 'free'> {
+  const open = all.filter((one) => one.drained_at === null)
+  const sum = (name: 'ram' | 'free') => open.reduce((total, one) => total + one[name], 0)
+  return { ram: sum('ram'), free: sum('free') }
 }
 
 /** How many random hypervisors are compared for a new server. */

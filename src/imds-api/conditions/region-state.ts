@@ -1,48 +1,49 @@
-/** Reads the state of a region: hypervisors, outbox, refused servers, pools, actions and mail. */
+/** Reads the state of a region: hypervisors, outbox, refused servers, pools, actions and invitations. */
 import { sql } from 'kysely'
-import { readActionQueue } from '../changes/action-queue.ts'
+import { readActionQueue, type ActionQueueState } from '../changes/action-queue.ts'
 import { readPoolUsage, type PoolUsage } from '../changes/allocate.ts'
 import { isUnsent } from '../changes/invitations.ts'
 import { findRefusedServers, type RefusedServer } from '../changes/servers.ts'
-import type { Postponed } from '../mail/sender.ts'
 import { readOutbox, type OutboxState } from '../database/outbox.ts'
-import type { RegionHypervisors } from '../publish/hypervisors.ts'
+import { readHypervisors, type RegionHypervisors } from '../publish/hypervisors.ts'
 import type { Db } from '../database/transaction.ts'
 
 const MAX_REFUSED = 50
 
-/** The state of a region. `refused`: the first of them. `postponed`: invitations that could not be sent. */
+/** The state of a region. `refused`: the first of them. `invitations`: how many wait to be sent. */
 export interface RegionState {
   readonly region: string
   readonly hypervisors: RegionHypervisors
   readonly outbox: OutboxState
   readonly refused: readonly RefusedServer[]
   readonly pools: readonly PoolUsage[]
-  /** How long an action has waited to be fetched by its hypervisor; 0: none waits. */
-  readonly unfetchedSeconds: number
+  readonly actions: ActionQueueState
   readonly invitations: number
-  readonly postponed: readonly Postponed[]
 }
 
-export interface RegionStateParts {
-  readonly db: Db
-  readonly hypervisors: () => Promise<RegionHypervisors>
-  readonly postponed: () => readonly Postponed[]
+export type ReadRegion = () => Promise<RegionState>
+
+/** Those who ask while the region is read share the answer: all gauges of a scrape, and its conditions. */
+export function buildRegionReader(db: Db, openStore: Parameters<typeof readHypervisors>[1]): ReadRegion {
+  let reading: Promise<RegionState> | undefined
+  return () =>
+    (reading ??= readRegion(db, openStore).finally(() => {
+      reading = undefined
+    }))
 }
 
-export async function readRegionState({ db, hypervisors, postponed }: RegionStateParts): Promise<RegionState> {
+async function readRegion(db: Db, openStore: Parameters<typeof readHypervisors>[1]): Promise<RegionState> {
   const { name: region } = await db.selectFrom('region').select('name').executeTakeFirstOrThrow()
   const {
     rows: [waiting],
   } = await sql<{ count: number }>`select count(*)::int as count from collaborations where ${isUnsent}`.execute(db)
   return {
     region,
-    hypervisors: await hypervisors(),
+    hypervisors: await readHypervisors(db, openStore),
     outbox: await readOutbox(db),
     refused: await findRefusedServers(db, MAX_REFUSED),
     pools: await readPoolUsage(db),
-    unfetchedSeconds: (await readActionQueue(db)).unfetched,
+    actions: await readActionQueue(db),
     invitations: waiting!.count,
-    postponed: postponed(),
   }
 }

@@ -9,10 +9,12 @@ import {
 import { EVENTS } from '../../conditions/events.ts'
 import { formatDuration } from '../../runtime/ago.ts'
 import type { PoolUsage } from '../changes/allocate.ts'
+import { openRam } from '../changes/hypervisors.ts'
+import type { Postponed } from '../mail/sender.ts'
 import type { RegionHypervisor } from '../publish/hypervisors.ts'
 import type { OutboxPublisher } from '../publish/outbox-publisher.ts'
 import { API_EVENTS } from './events.ts'
-import type { RegionState } from './region-state.ts'
+import type { ReadRegion, RegionState } from './region-state.ts'
 
 /** A change that waits longer is late: it is usually published in milliseconds. */
 const LATE_SECONDS = 60
@@ -26,7 +28,7 @@ const CERTIFICATE_DAYS = 14
 const DAY_MS = 86_400_000
 const MAX_NAMED = 10
 const ADD_RANGE =
-  'add a range of this kind to address_pools of the region file and run imds-api apply FILE, or delete unmapped cloud IPs and forgotten servers'
+  'add a range to address_pools of the region file and run imds-api apply FILE, or delete unmapped cloud IPs and forgotten servers'
 
 export type Publishing = Pick<OutboxPublisher, 'problem' | 'isStoreBehind'>
 
@@ -36,22 +38,27 @@ export interface ListenerCertificate {
   readonly endMs: number
 }
 
-/** What the conditions are found in. `read`: the region, or why the database does not answer. `nowMs`: Unix time. */
+/**
+ * What the conditions are found in. `databaseProblem`: why the database does not answer. `region` undefined: it was not
+ * read. `postponed`: invitations that could not be sent. `nowMs`: Unix time.
+ */
 export interface ServiceState {
-  readonly read: RegionState | Error
+  readonly databaseProblem: string | undefined
+  readonly region: RegionState | undefined
   readonly publishing: Publishing
+  readonly postponed: readonly Postponed[]
   readonly certificates: readonly ListenerCertificate[]
   readonly nowMs: number
 }
 
 type ApiCondition = Condition<ServiceState>
 
-/** A condition of the region, which can be found only while the database answers. */
+/** A condition of the region, which can be found only if it was read. */
 function ofRegion(
   row: Omit<ApiCondition, 'found'>,
   found: (region: RegionState, state: ServiceState) => string | undefined,
 ): ApiCondition {
-  return { ...row, found: (state) => (state.read instanceof Error ? undefined : found(state.read, state)) }
+  return { ...row, found: (state) => state.region && found(state.region, state) }
 }
 
 /** One of hypervisors: those that match are named. */
@@ -81,26 +88,28 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
     code: 'database-unreachable',
     severity: 'failure',
     what: 'PostgreSQL does not answer. imds-api recovers by itself.',
-    guests: 'every request gets 503; new servers wait. Guests are served.',
-    remedy: 'start PostgreSQL, or correct IMDS_API_DATABASE: does it accept the user? Is its disk full?',
+    guests: 'they are served; new servers wait, and every request to imds-api gets 503.',
+    remedy: 'start PostgreSQL, or correct IMDS_API_DATABASE; is its user accepted, its disk full',
     isUnready: always,
-    found: ({ read }) => (read instanceof Error ? `the database does not answer: ${read.message}` : undefined),
+    found: ({ databaseProblem }) => databaseProblem && `the database does not answer: ${databaseProblem}`,
   },
   {
     code: 'servers-not-published',
     severity: 'failure',
-    what: 'changes are stored, and do not reach the store of the hypervisors: most often Redis is down, out of memory or has failed over, or its password or certificate has changed.',
+    what: 'changes do not reach the store: Redis is down, full or has failed over, or its password or certificate has changed.',
     guests: 'they get the last published state; new servers stay creating.',
-    remedy: 'repair the store (or the database, if it is named): then all that waits is published. Nothing is lost',
-    found: ({ read, publishing: { problem } }) =>
-      read instanceof Error || problem === undefined ? undefined : `servers cannot be published: ${problem.reason}`,
+    remedy: 'repair the store (or the database, if it is named): then all that waits is published',
+    found: ({ databaseProblem, publishing: { problem } }) =>
+      databaseProblem !== undefined || problem === undefined || problem.isDatabaseAway
+        ? undefined
+        : `servers cannot be published: ${problem.reason}`,
   },
   {
     code: 'store-behind',
     severity: 'warning',
     what: 'the store has lost changes, and imds-api publishes every server again.',
-    guests: 'they are served from memory, and nothing earlier is applied.',
-    remedy: 'imds-api reconcile --dry-run says when all is published. Find out why the store went back',
+    guests: 'they keep what they have, since nothing earlier is applied.',
+    remedy: 'imds-api reconcile --dry-run says when all is published; find out why the store went back',
     found: ({ publishing }) =>
       publishing.isStoreBehind ? 'the store has lost changes, and every server is published again' : undefined,
   },
@@ -108,7 +117,7 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
     {
       code: 'servers-waiting',
       severity: 'failure',
-      what: 'servers wait to be published though the store can be used: another imds-api of this database hangs and has their locks.',
+      what: 'servers wait though the store can be used: another imds-api of this database hangs and has their locks.',
       guests: 'they get the last published state; new servers stay creating.',
       remedy: 'end the other imds-api: journalctl -u imds-api -n 50 on its host',
     },
@@ -122,9 +131,9 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
       code: 'server-refused',
       severity: 'failure',
       what: 'the store refuses the record of a server; imds-api tries again every minute.',
-      guests: 'this one gets the last published state; a new one is not created. All others are published.',
+      guests: 'this one gets the last published state; a new one is not created.',
       remedy:
-        'by the first word of the fault: incarnation: the store has another server with this id, because the database was restored from an older backup: the user deletes the new server, you run imds-api reconcile, and the user creates it again. address-owned: another publisher has published its address, or the database was restored: imdsctl explain and imdsctl get show the owner; remove the wrong record. invalid: the record breaks a rule of record.md',
+        'by the first word of the fault: incarnation: the store has another server with this id, since an older database was restored: delete the new server, run imds-api reconcile, and create it again. address-owned: imdsctl explain and imdsctl get show who has its address: remove the wrong record. invalid: the record breaks a rule of record.md',
     },
     ({ outbox: { faulty }, refused }) =>
       faulty === 0
@@ -139,9 +148,9 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
       code: 'hypervisors-silent',
       severity: 'warning',
       what: 'no daemon reports from a hypervisor that has servers: it has ended, cannot reach Redis, or has another name.',
-      guests: 'those of its servers get no metadata, if it is the name; changes wait in any case.',
+      guests: 'if it is the name, they get no metadata; changes wait in any case.',
       remedy:
-        'run imdsctl doctor there, and compare its IMDS_HYPERVISOR with the name in the region file; or install imds there',
+        'run imdsctl doctor there, and compare IMDS_HYPERVISOR with the name in the region file; or install imds there',
     },
     'no daemon reports from',
     (one, nowMs) => one.servers > 0 && isSilent(one, nowMs),
@@ -150,7 +159,7 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
     {
       code: 'hypervisor-duplicate',
       severity: 'failure',
-      what: 'several daemons announce themselves with one name.',
+      what: 'several daemons have one name.',
       guests: 'those of the hypervisor whose name is missing get 503.',
       remedy: 'look for a cloned machine or a copied imds.env, and correct IMDS_HYPERVISOR there',
     },
@@ -161,7 +170,7 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
     {
       code: 'hypervisors-behind',
       severity: 'warning',
-      what: 'a daemon is behind the store by more than a minute.',
+      what: 'a daemon is more than a minute behind the store.',
       guests: 'those there wait for changes.',
       remedy: 'run imdsctl doctor there',
     },
@@ -172,14 +181,14 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
     {
       code: 'actions-not-fetched',
       severity: 'failure',
-      what: 'the agent of a hypervisor does not fetch actions. Nothing is lost: it gets all, in order, when it asks again.',
-      guests: 'servers keep their state: creating, deleting.',
+      what: 'the agent of a hypervisor does not fetch actions. It gets all, in order, when it asks again.',
+      guests: 'servers stay creating or deleting.',
       remedy:
-        'the query at the end of conditions.md names hypervisors and actions: does the agent run, can it reach IMDS_API_COMPUTE_LISTEN, has its certificate expired?',
+        'the query at the end of conditions.md names hypervisors and actions: does the agent run, reach IMDS_API_COMPUTE_LISTEN, and have a valid certificate',
     },
-    ({ unfetchedSeconds }) =>
-      unfetchedSeconds > UNFETCHED_SECONDS
-        ? `an action has waited for its hypervisor for ${formatDuration(unfetchedSeconds)}`
+    ({ actions: { unfetched } }) =>
+      unfetched > UNFETCHED_SECONDS
+        ? `an action has waited for its hypervisor for ${formatDuration(unfetched)}`
         : undefined,
   ),
   ofPools(
@@ -187,7 +196,7 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
       code: 'pool-full',
       severity: 'failure',
       what: 'an address pool has no free address.',
-      guests: 'new servers (private_ipv4, mac) or new cloud IPs (public_ipv4, public_ipv6) are refused.',
+      guests: 'new servers (private_ipv4, mac) or cloud IPs (public_ipv4, public_ipv6) are refused.',
       remedy: ADD_RANGE,
     },
     'full',
@@ -211,36 +220,32 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
       code: 'ram-nearly-used',
       severity: 'warning',
       what: 'nine tenths of the RAM of the hypervisors that get new servers are used.',
-      guests: 'new servers are refused when no hypervisor has enough for their type.',
+      guests: 'new servers are refused when no hypervisor has enough.',
       remedy:
-        'imds-api hypervisors shows the free RAM of each. End a drain that is over (imds-api undrain NAME), or add hypervisors or RAM to the region file and run imds-api apply FILE',
+        'imds-api hypervisors shows the RAM of each: end a drain that is over (imds-api undrain NAME), or add hypervisors to the region file and run imds-api apply FILE',
     },
     ({ hypervisors: { hypervisors } }) => {
-      const open = hypervisors.filter(({ drained_at }) => !(drained_at instanceof Date))
-      const sum = (of: (one: RegionHypervisor) => number) => open.reduce((all, one) => all + of(one), 0)
-      const [ram, free] = [sum((one) => one.ram), sum((one) => one.free)]
+      const { ram, free } = openRam(hypervisors)
       return ram > 0 && free < ram * (1 - NEARLY_FULL) ? `${free} of ${ram} MB of RAM are free` : undefined
     },
   ),
-  ofRegion(
-    {
-      code: 'invitation-not-sent',
-      severity: 'warning',
-      what: 'the mail server refuses invitations, or does not answer; imds-api tries each again at least every 15 minutes.',
-      guests: 'people who were invited get no mail.',
-      remedy:
-        'repair the mail server or IMDS_API_SMTP: did its certificate or password change, does it accept IMDS_API_MAIL_FROM? If only one fails, with 550, its address does not exist: tell the account',
-    },
-    ({ postponed }) =>
+  {
+    code: 'invitation-not-sent',
+    severity: 'warning',
+    what: 'the mail server refuses invitations, or does not answer. Each is tried again every 15 minutes.',
+    guests: 'who was invited gets no mail.',
+    remedy:
+      'repair the mail server or IMDS_API_SMTP (certificate, password, IMDS_API_MAIL_FROM); if one fails, with 550, tell the account that its address does not exist',
+    found: ({ postponed }) =>
       postponed.length > 0 ? `${postponed.length} invitations could not be sent: ${postponed[0]!.reason}` : undefined,
-  ),
+  },
   {
     code: 'certificate-ends',
     severity: 'warning',
     what: `the certificate of a listener ends within ${CERTIFICATE_DAYS} days.`,
     guests: 'after that clients cannot use the API, or agents cannot fetch actions.',
     remedy:
-      'renew the file of IMDS_API_TLS_CERT_FILE (clients) or IMDS_API_COMPUTE_TLS_CERT_FILE (hypervisors), then systemctl restart imds-api, as after each renewal',
+      'renew the file of IMDS_API_TLS_CERT_FILE (clients) or IMDS_API_COMPUTE_TLS_CERT_FILE (hypervisors), and run systemctl restart imds-api',
     found: ({ certificates, nowMs }) => {
       const ending = certificates.filter(({ endMs }) => endMs - nowMs < CERTIFICATE_DAYS * DAY_MS)
       const texts = ending.map(
@@ -254,21 +259,38 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
 export const API_MEANINGS: readonly Meaning[] = [...API_CONDITIONS, ...API_EVENTS, ...EVENTS]
 
 export interface ServiceStateParts {
-  readonly state: () => Promise<RegionState>
+  readonly readRegion: ReadRegion
   readonly publishing: Publishing
+  readonly postponed: () => readonly Postponed[]
   readonly certificates: () => readonly ListenerCertificate[]
   /** Unix time. */
   readonly nowMs: () => number
 }
 
-/** Reads the region, and what is found in it. `read` undefined: the database does not answer, which is a condition. */
-export async function readConditions({ state, publishing, certificates, nowMs }: ServiceStateParts): Promise<{
-  readonly read: RegionState | undefined
+/** Reads the region, and what is found in it. `region` undefined: the database does not answer, which is a condition. */
+export async function readConditions({
+  readRegion,
+  publishing,
+  postponed,
+  certificates,
+  nowMs,
+}: ServiceStateParts): Promise<{
+  readonly region: RegionState | undefined
   readonly found: readonly FoundCondition[]
 }> {
-  const read = await state().catch((error: unknown) => error as Error)
-  const found = findConditions(API_CONDITIONS, { read, publishing, certificates: certificates(), nowMs: nowMs() })
-  return { read: read instanceof Error ? undefined : read, found }
+  const read = await readRegion().catch((error: unknown) => error as Error)
+  const [databaseProblem, region] = read instanceof Error ? [read.message, undefined] : [undefined, read]
+  const own = { publishing, postponed: postponed(), certificates: certificates(), nowMs: nowMs() }
+  return { region, found: findConditions(API_CONDITIONS, { ...own, databaseProblem, region }) }
+}
+
+/** What is found without the region: of an empty state, the database and the publisher. */
+export function findWithoutRegion(
+  databaseProblem: string | undefined,
+  publishing: Publishing,
+): readonly FoundCondition[] {
+  const none = { region: undefined, postponed: [], certificates: [], nowMs: 0 }
+  return findConditions(API_CONDITIONS, { ...none, databaseProblem, publishing })
 }
 
 /** How full a pool is, from 0 to 1. */

@@ -5,10 +5,11 @@
 import type { Log, LogCode } from '../../runtime/log-codes.ts'
 import { refuse, type Refusal } from '../model/refusal.ts'
 
-/** A kind of error, by codes of PostgreSQL or the operating system. `logged`: for the operator. */
+/** A kind of error, by codes of PostgreSQL or the operating system. `isAway`: the condition of a database that is away. */
 interface DatabaseTrouble {
   readonly codes: RegExp
   readonly refusal: Refusal
+  readonly isAway?: true
   readonly logged?: { readonly code: LogCode; readonly message: string }
 }
 
@@ -19,12 +20,7 @@ interface DatabaseTrouble {
 const AWAY: DatabaseTrouble = {
   codes: /^(ECONNREFUSED|ECONNRESET|EPIPE|ETIMEDOUT|EHOSTUNREACH|ENOTFOUND|08\w{3}|25006|25P03|57P0[123])$/,
   refusal: refuse('service_unavailable', 'the database is unreachable: try again'),
-  logged: {
-    code: 'database-unreachable',
-    message:
-      'the database is unreachable: requests are answered 503, and nothing is published. ' +
-      'Start PostgreSQL, or correct IMDS_API_DATABASE',
-  },
+  isAway: true,
 }
 const AWAY_MESSAGE =
   /^Connection terminated|^Client has encountered a connection error|^timeout exceeded when trying to connect/
@@ -82,7 +78,7 @@ export function findDatabaseTrouble({
   return TROUBLES.find(({ codes }) => codes.test(code)) ?? (AWAY_MESSAGE.test(message) ? AWAY : undefined)
 }
 
-/** Logs what is wrong with the database: each condition once, until the database has answered without a new error. */
+/** Logs what is wrong with the database: each event once, until the database has answered without a new error. */
 export class DatabaseReport {
   readonly #log: Pick<Log, 'warn'>
   readonly #logged = new Set<LogCode>()
@@ -97,11 +93,11 @@ export class DatabaseReport {
     return this.#errors
   }
 
-  /** Returns the code of the condition; undefined: the error is another one, and the caller has to report it. */
-  report(error: Error, fields: Readonly<Record<string, unknown>> = {}): LogCode | undefined {
-    const logged = findDatabaseTrouble(error)?.logged
+  /** False: the error is another one, and the caller has to report it. A condition has those of a database that is away. */
+  report(error: Error, fields: Readonly<Record<string, unknown>> = {}): boolean {
+    const { logged, isAway = false } = findDatabaseTrouble(error) ?? {}
     if (logged !== undefined) this.#warn(logged.code, { reason: error.message, ...fields }, logged.message)
-    return logged?.code
+    return isAway || logged !== undefined
   }
 
   /** An idle connection broke. */

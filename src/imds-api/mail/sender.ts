@@ -92,7 +92,7 @@ export class InvitationSender extends PeriodicTask {
       this.#isReadFailing = false
     }
     super(sendOrReport, POLL_MS, (error) => {
-      if (parts.databaseReport.report(error) !== undefined) return
+      if (parts.databaseReport.report(error)) return
       if (!this.#isReadFailing)
         parts.log.warn(
           { code: 'invitations-not-read', reason: error.message },
@@ -191,14 +191,14 @@ export class InvitationSender extends PeriodicTask {
     }
   }
 
-  /** Plans the next attempt. Warns if the reason is another than before. */
+  /** Plans the next attempt. */
   #postpone(id: string, reason: string, acceptedVersion: string | undefined): void {
     const before = this.#postponed.get(id)
-    const [code, message] =
-      acceptedVersion === undefined
-        ? (['invitation-not-sent', 'the invitation cannot be sent. Retrying'] as const)
-        : (['invitation-not-recorded', 'the invitation was sent, and the database cannot record it. Retrying'] as const)
-    if (before?.reason !== reason) this.#parts.log.warn({ code, collaboration: id, reason }, message)
+    if (acceptedVersion !== undefined && before?.reason !== reason)
+      this.#parts.log.warn(
+        { code: 'invitation-not-recorded', collaboration: id, reason },
+        'the invitation was sent, and the database cannot record it. Retrying',
+      )
     const delayMs = Math.min(MAX_BACKOFF_MS, before === undefined ? FIRST_BACKOFF_MS : before.delayMs * 2)
     this.#postponed.set(id, { reason, acceptedVersion, delayMs, atMs: performance.now() + delayMs })
   }

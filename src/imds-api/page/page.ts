@@ -10,6 +10,7 @@ import { formatSearch, partOf, type Question } from '../../pages/search.ts'
 import { formatTable, number } from '../../pages/table.ts'
 import { formatAgo, formatDuration } from '../../runtime/ago.ts'
 import { readConditions, shareOf, type ServiceStateParts } from '../conditions/table.ts'
+import type { Postponed } from '../mail/sender.ts'
 import type { RegionState } from '../conditions/region-state.ts'
 
 /** What the page shows. */
@@ -20,20 +21,20 @@ export interface RegionPageParts extends ServiceStateParts {
 /** Formats the page that a question wants. While the database does not answer, it says so. */
 export async function formatRegionPage(parts: RegionPageParts, question: Question): Promise<string> {
   const { version, nowMs } = parts
-  const { read, found } = await readConditions(parts)
+  const { region, found } = await readConditions(parts)
   return formatDocument({
-    title: read === undefined ? 'imds-api' : `imds-api of ${read.region}`,
+    title: region === undefined ? 'imds-api' : `imds-api of ${region.region}`,
     state: worstOf(found),
     about: `imds-api ${version}; ${new Date(nowMs()).toISOString()}`,
     sections: [
       ['Health', formatConditions(found)],
-      ...(read === undefined
+      ...(region === undefined
         ? []
         : ([
-            ['Hypervisors', formatHypervisors(read, question, nowMs())],
-            ['Servers that the store refuses', formatRefused(read)],
-            ['Pools', formatPools(read)],
-            ['Mail that fails', formatMail(read)],
+            ['Hypervisors', formatHypervisors(region, question, nowMs())],
+            ['Servers that the store refuses', formatRefused(region)],
+            ['Pools', formatPools(region)],
+            ['Mail that fails', formatMail(region, parts.postponed())],
           ] as const)),
     ],
   })
@@ -94,7 +95,7 @@ function formatPools({ pools }: RegionState): Markup {
   )
 }
 
-function formatMail({ postponed, invitations }: RegionState): Markup {
+function formatMail({ invitations }: RegionState, postponed: readonly Postponed[]): Markup {
   return markup`${formatTable(
     ['invitation', 'why'],
     postponed.map(({ id, reason }) => [id, reason]),

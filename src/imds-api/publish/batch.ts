@@ -268,21 +268,10 @@ function writeOne(store: Pick<Publisher, 'put' | 'remove'>, server: Composed): P
     : store.put(record, userData ?? 'none')
 }
 
-/** Keeps a refusal with its server, and logs it once. */
-async function recordRefusal(
-  { count, log }: BatchParts,
-  tx: Tx,
-  { id, fault: known }: Composed,
-  refusal: Refused,
-): Promise<ServerEnd> {
+/** Keeps a refusal with its server: the condition server-refused names it. */
+async function recordRefusal({ count }: BatchParts, tx: Tx, { id }: Composed, refusal: Refused): Promise<ServerEnd> {
   count(refusal.kind)
-  const fault = formatFault(refusal)
-  if (fault !== known)
-    log.error(
-      { code: 'server-refused', server: id, fault },
-      'the store refuses the record of this server; its guest sees the last published state. Retrying every minute',
-    )
-  await setValues(tx, 'servers', id, { publish_fault: fault })
+  await setValues(tx, 'servers', id, { publish_fault: formatFault(refusal) })
   return 'refused'
 }
 

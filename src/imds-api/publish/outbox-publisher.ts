@@ -6,11 +6,10 @@
 import type pg from 'pg'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { Waiter } from '../../limits/waiter.ts'
-import type { LogCode } from '../../runtime/log-codes.ts'
 import type { PeriodicTask } from '../../runtime/periodic-task.ts'
 import { buildListener } from '../database/notifications.ts'
 import { OUTBOX_CHANNEL } from '../database/outbox.ts'
-import type { DatabaseReport } from '../http/database-errors.ts'
+import { findDatabaseTrouble, type DatabaseReport } from '../http/database-errors.ts'
 import { publishBatch, type BatchParts } from './batch.ts'
 import type { OwnStore } from './region-database.ts'
 import { PublishTurns, type PublishBatch } from './turns.ts'
@@ -28,10 +27,10 @@ export interface OutboxPublisherParts extends Omit<BatchParts, 'hasToStop' | key
   readonly databaseReport: Pick<DatabaseReport, 'errors' | 'report' | 'answered'>
 }
 
-/** Why nothing can be published, and the code of the line of the log that says so. */
+/** Why nothing can be published. `isDatabaseAway`: another condition has it. */
 export interface PublishProblem {
-  readonly code: LogCode
   readonly reason: string
+  readonly isDatabaseAway: boolean
 }
 
 /** The most servers of a batch in operation. Larger batches are hardly faster, and need more memory. */
@@ -99,12 +98,14 @@ export class OutboxPublisher {
         const { errors } = this.#parts.databaseReport
         await this.#publishWaiting()
         this.#parts.databaseReport.answered(errors)
-        this.#reportRecovery()
+        this.#noteSuccess()
         if (!this.#hasToStop()) await this.#waiter.wait(POLL_MS)
       } catch (error) {
         if (this.#hasToStop()) return
         this.#parts.count('failed')
-        this.#reportProblem(error as Error)
+        this.#parts.databaseReport.report(error as Error)
+        const isDatabaseAway = findDatabaseTrouble(error as Error)?.isAway === true
+        this.#problem = { reason: (error as Error).message, isDatabaseAway }
         this.#checkAtMs = 0
         const { signal } = this.#stopping
         await sleep(this.#backoffMs, undefined, { signal }).catch(() => undefined) // stopped
@@ -113,17 +114,7 @@ export class OutboxPublisher {
     }
   }
 
-  #reportProblem(error: Error): void {
-    const { databaseReport, log } = this.#parts
-    const code = databaseReport.report(error) ?? 'servers-not-published'
-    const reason = error.message
-    if (code === 'servers-not-published' && reason !== this.#problem?.reason)
-      log.warn({ code, reason }, 'servers cannot be published: guests see the last published state. Retrying')
-    this.#problem = { code, reason }
-  }
-
-  #reportRecovery(): void {
-    if (this.#problem !== undefined) this.#parts.log.info('publishing works again')
+  #noteSuccess(): void {
     this.#problem = undefined
     this.#backoffMs = FIRST_BACKOFF_MS
   }
@@ -144,7 +135,7 @@ export class OutboxPublisher {
         for (const id of others) skipped.add(id)
         if (others.length < batch.ids.length) {
           this.#parts.countBatch()
-          this.#reportRecovery()
+          this.#noteSuccess()
         }
       } catch (error) {
         failures.push(error)

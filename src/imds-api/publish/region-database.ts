@@ -88,7 +88,7 @@ export function openOwnRegion(db: Db, open: () => Promise<Publisher>, log: Pick<
     if (isReplaced || isBehind || isDue) {
       if (isBehind) await store.fleet.markBehind(order)
       if (isDue) markedAtMs = performance.now()
-      await publishLost(db, { store, history }, ours, isReplaced ? 'store-replaced' : 'store-behind', log)
+      await publishLost(db, { store, history }, ours, isReplaced ? log : undefined)
       await store.fleet.markComplete(history)
       given = 0
     } else {
@@ -111,13 +111,15 @@ export async function checkRegion(db: Db, fleet: Pick<Fleet, 'database'>): Promi
   if (inStore !== undefined && inStore !== ours) throw new Error(formatForeign(inStore, ours))
 }
 
-/** Writes to the store first: otherwise a read-only store would enqueue all servers every second. */
+/**
+ * Writes to the store first: otherwise a read-only store would enqueue all servers every second. `log` undefined: a
+ * condition says it.
+ */
 async function publishLost(
   db: Db,
   { store, history }: Pick<OwnStore, 'store' | 'history'>,
   ours: string,
-  code: 'store-replaced' | 'store-behind',
-  log: Pick<Log, 'warn'>,
+  log: Pick<Log, 'warn'> | undefined,
 ): Promise<void> {
   await store.initialise() // an empty store becomes one that daemons accept
   const inStore = await store.fleet.setDatabase(ours, false)
@@ -131,11 +133,9 @@ async function publishLost(
     return enqueueAllServers(tx, listed)
   })
   if (servers > 0)
-    log.warn(
-      { code, servers },
-      code === 'store-behind'
-        ? 'the store went back to an earlier state, and has lost changes: every server is published again'
-        : 'the store was emptied, restarted or replaced, and may have lost changes: every server is published again',
+    log?.warn(
+      { code: 'store-replaced', servers },
+      'the store was emptied, restarted or replaced, and may have lost changes: every server is published again',
     )
 }
 

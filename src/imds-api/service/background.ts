@@ -1,4 +1,5 @@
 /** What imds-api does without a request. */
+import { CHECK_INTERVAL_MS, ConditionWatch } from '../../conditions/watch.ts'
 import { VERSION } from '../../runtime/installation.ts'
 import { PeriodicTask } from '../../runtime/periodic-task.ts'
 import { purgeActions } from '../changes/action-queue.ts'
@@ -6,6 +7,7 @@ import { purgeEvents } from '../changes/events.ts'
 import { purgeKeys } from '../changes/keyed-change.ts'
 import { readHypervisorUsage } from '../changes/hypervisors.ts'
 import { purgeServers } from '../changes/servers.ts'
+import { readConditions, type ServiceStateParts } from '../conditions/table.ts'
 import { EVENTS_CHANNEL } from '../database/event-triggers.ts'
 import { buildListener } from '../database/notifications.ts'
 import type { Database } from '../database/open.ts'
@@ -78,13 +80,25 @@ export function listenForEvents({
   )
 }
 
+/** Logs each condition when it begins and when it ends. While the database does not answer, no other one ends. */
+export function buildConditionCheck(state: ServiceStateParts, log: ServiceParts['log']): PeriodicTask {
+  const watch = new ConditionWatch(log, () => performance.now())
+  const check = async () => {
+    const { region, found } = await readConditions(state)
+    watch.note(found, region !== undefined)
+  }
+  return new PeriodicTask(check, CHECK_INTERVAL_MS, (error) => {
+    throw error // a defect: readConditions does not reject
+  })
+}
+
 /** Deletes expired rows: at the start, and each hour. */
 export function buildPurge({ database: { db }, databaseReport, log }: ServiceParts, auth: Auth): PeriodicTask {
   const purge = async () => {
     await purgeEach([auth.purge, ...[purgeActions, purgeKeys, purgeEvents, purgeServers].map((one) => () => one(db))])
   }
   return new PeriodicTask(purge, PURGE_INTERVAL_MS, (error) => {
-    if (databaseReport.report(error) !== undefined) return
+    if (databaseReport.report(error)) return
     log.warn(
       { code: 'rows-not-deleted', reason: error.message },
       'expired tokens, old addresses, actions, keys, events and deleted servers were not deleted; retrying in an hour',

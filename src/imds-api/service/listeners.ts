@@ -15,14 +15,11 @@ import { buildListener } from '../database/notifications.ts'
 import { keyedResultOf } from '../http/idempotency.ts'
 import type { ApiServerSettings } from '../http/server.ts'
 import { addResponseCount } from '../http/steps.ts'
-import type { InvitationSender } from '../mail/sender.ts'
 import { buildOperatorServer } from './operator.ts'
 import { formatRegionPage } from '../page/page.ts'
-import { readRegionState } from '../conditions/region-state.ts'
-import { API_CONDITIONS, readConditions } from '../conditions/table.ts'
+import { API_CONDITIONS, readConditions, type ServiceStateParts } from '../conditions/table.ts'
 import { declareConditions } from '../../conditions/metric.ts'
 import { readHypervisors } from '../publish/hypervisors.ts'
-import type { OutboxPublisher } from '../publish/outbox-publisher.ts'
 import { buildApiServer, type Auth } from './rest.ts'
 import type { ApiService, ServiceParts } from './service-parts.ts'
 
@@ -65,27 +62,17 @@ export async function buildClientListener(
 
 export function buildOperatorListener(
   { config, database, storeOpener, metrics, delay, connections }: ServiceParts,
-  publisher: OutboxPublisher,
-  sender: InvitationSender,
+  state: ServiceStateParts,
 ): ListeningService<HostPort> {
-  const { db } = database.background
-  const hypervisors = () => readHypervisors(db, () => storeOpener.open())
   const turns = buildPageTurns()
-  const page = {
-    version: VERSION,
-    state: () => readRegionState({ db, hypervisors, postponed: () => sender.postponed() }),
-    publishing: publisher,
-    certificates: () => metrics.certificates,
-    nowMs: () => Date.now(),
-  }
-  const conditions = async () => (await readConditions(page)).found
+  const conditions = async () => (await readConditions(state)).found
   declareConditions(metrics.registry, API_CONDITIONS, conditions)
   const server = buildOperatorServer({
     database: database.background,
-    publisher,
+    publisher: state.publishing,
     isStopping: () => delay.hasBegun,
-    hypervisors,
-    page: (question) => turns.take(() => formatRegionPage(page, question)),
+    hypervisors: () => readHypervisors(database.background.db, () => storeOpener.open()),
+    page: (question) => turns.take(() => formatRegionPage({ ...state, version: VERSION }, question)),
     conditions,
     registry: metrics.registry,
     password: readPassword(config.operator.passwordFile),

@@ -4,16 +4,14 @@ import { X509Certificate } from 'node:crypto'
 import { buildRegistry, gaugesOf, labelled } from '../../runtime/metrics.ts'
 import { CLOSED_REASONS } from '../http/connections.ts'
 import { KEYED_RESULTS } from '../http/idempotency.ts'
-import { readActionQueue } from '../changes/action-queue.ts'
-import { readPoolUsage, type PoolUsage } from '../changes/allocate.ts'
+import type { PoolUsage } from '../changes/allocate.ts'
+import { openRam } from '../changes/hypervisors.ts'
+import type { ReadRegion, RegionState } from '../conditions/region-state.ts'
 import type { ListenerCertificate } from '../conditions/table.ts'
-import { readOpenHypervisors } from '../changes/hypervisors.ts'
 import type { Database } from '../database/open.ts'
-import { readOutbox } from '../database/outbox.ts'
 import { SHED_QUEUES } from '../model/refusal.ts'
 import { PUBLISH_OUTCOMES } from '../publish/batch.ts'
 import { UNREADABLE_REASONS } from '../http/unreadable.ts'
-import type { Db } from '../database/transaction.ts'
 
 /** The counters with one label, which has all of its values from the start, by the functions that count. */
 const COUNTERS = {
@@ -67,38 +65,27 @@ const COUNTERS = {
 >
 type Counts = { readonly [Name in keyof typeof COUNTERS]: (value: (typeof COUNTERS)[Name][2][number]) => void }
 
-/** What a scrape reads from the database. While that is unreachable, the gauges that have it are missing. */
-async function readAll(db: Db) {
-  return {
-    outbox: await readOutbox(db),
-    queue: await readActionQueue(db),
-    pools: await readPoolUsage(db),
-    open: await readOpenHypervisors(db),
-  }
-}
-type Scraped = Awaited<ReturnType<typeof readAll>>
+const MIB = 2 ** 20
 
-function bytesOf(hypervisors: Scraped['open'], name: 'ram' | 'free'): number {
-  return hypervisors.reduce((sum, one) => sum + one[name], 0) * 2 ** 20
-}
-
-const SCRAPED: Readonly<Record<string, readonly [help: string, of: (all: Scraped) => number]>> = {
-  imds_api_ram_bytes: ['RAM of the hypervisors that get new servers.', ({ open }) => bytesOf(open, 'ram')],
-  imds_api_ram_free_bytes: ['RAM of these hypervisors that no server uses.', ({ open }) => bytesOf(open, 'free')],
+/** The gauges of the region, which are missing while the database is unreachable. */
+const SCRAPED: Readonly<Record<string, readonly [help: string, of: (region: RegionState) => number]>> = {
+  imds_api_ram_bytes: [
+    'RAM of the hypervisors that get new servers.',
+    ({ hypervisors }) => openRam(hypervisors.hypervisors).ram * MIB,
+  ],
+  imds_api_ram_free_bytes: [
+    'RAM of these hypervisors that no server uses.',
+    ({ hypervisors }) => openRam(hypervisors.hypervisors).free * MIB,
+  ],
   imds_api_outbox_servers: ['Servers that wait to be published.', ({ outbox }) => outbox.length],
   imds_api_outbox_age_seconds: [
     'How long the oldest change has waited to be published; 0: none waits.',
     ({ outbox }) => outbox.age,
   ],
-  imds_api_refused_servers: [
-    'Servers whose record the store refuses. Their guests see the last published state.',
-    ({ outbox }) => outbox.faulty,
-  ],
-  imds_api_compute_actions: ['Actions on servers that wait for their outcome.', ({ queue }) => queue.waiting],
-  imds_api_compute_age_seconds: ['How long the oldest of these has waited; 0: none waits.', ({ queue }) => queue.age],
-  imds_api_compute_unfetched_seconds: [
-    'How long an action has waited to be fetched by its hypervisor; 0: none waits.',
-    ({ queue }) => queue.unfetched,
+  imds_api_compute_actions: ['Actions on servers that wait for their outcome.', ({ actions }) => actions.waiting],
+  imds_api_compute_age_seconds: [
+    'How long the oldest of these has waited; 0: none waits.',
+    ({ actions }) => actions.age,
   ],
 }
 const POOLS: Readonly<Record<string, readonly [help: string, of: (pool: PoolUsage) => number]>> = {
@@ -110,14 +97,19 @@ const POOLS: Readonly<Record<string, readonly [help: string, of: (pool: PoolUsag
 export type ApiMetrics = ReturnType<typeof declareAll>
 
 /** `waits`: how many requests wait. */
-export function buildApiMetrics(database: Pick<Database, 'pool' | 'background'>, waits: () => number): ApiMetrics {
-  return declareAll(buildRegistry(), database, waits)
+export interface ApiMetricsSources {
+  readonly database: Pick<Database, 'pool' | 'background'>
+  readonly readRegion: ReadRegion
+  readonly waits: () => number
 }
 
-function declareAll(registry: Registry, database: Pick<Database, 'pool' | 'background'>, waits: () => number) {
+export function buildApiMetrics(sources: ApiMetricsSources): ApiMetrics {
+  return declareAll(buildRegistry(), sources)
+}
+
+function declareAll(registry: Registry, sources: ApiMetricsSources) {
   const registers = [registry]
-  gaugesOf(registry)('imds_api_waits', 'Requests that wait for an event, or for a state of a resource.', waits)
-  declareDatabase(registry, database)
+  declareGauges(registry, sources)
   const counts = Object.entries(COUNTERS).map(([count, [name, label, values, help]]) => {
     const counted = labelled(registry, label, values, { name, help })
     return [count, (value: string) => counted.inc({ [label]: value } as Record<typeof label, string>)]
@@ -147,21 +139,17 @@ function declareAll(registry: Registry, database: Pick<Database, 'pool' | 'backg
   }
 }
 
-/** The gauges of the database, and of what a scrape reads from it. */
-function declareDatabase(registry: Registry, { pool, background }: Pick<Database, 'pool' | 'background'>): void {
-  let reading: Promise<Scraped | undefined> | undefined
-  /** All gauges of a scrape share the queries. Undefined: the database is unreachable. */
-  const read = () =>
-    (reading ??= readAll(background.db)
-      .catch(() => undefined)
-      .finally(() => {
-        reading = undefined
-      }))
+function declareGauges(
+  registry: Registry,
+  { database: { pool, background }, readRegion, waits }: ApiMetricsSources,
+): void {
+  /** Undefined: the database is unreachable. */
+  const read = () => readRegion().catch(() => undefined)
   const gauge = gaugesOf(registry)
   for (const [name, [help, of]] of Object.entries(SCRAPED))
     gauge(name, help, async () => {
-      const all = await read()
-      return all && of(all)
+      const region = await read()
+      return region && of(region)
     })
   for (const [name, [help, of]] of Object.entries(POOLS))
     new Gauge({
@@ -174,9 +162,7 @@ function declareDatabase(registry: Registry, { pool, background }: Pick<Database
         for (const pool of (await read())?.pools ?? []) this.inc({ kind: pool.kind }, of(pool))
       },
     })
-  gauge('imds_api_ready', '1: the database answers, so requests are served.', async () =>
-    (await read()) === undefined ? 0 : 1,
-  )
+  gauge('imds_api_waits', 'Requests that wait for an event, or for a state of a resource.', waits)
   gauge(
     'imds_api_database_connections',
     'Open connections to the database: for requests, and for everything else.',

@@ -9,11 +9,11 @@ import { NO_SCHEMA_COMPILERS, refuseOtherVersionsOfOperators } from '../../runti
 import { VERSION } from '../../runtime/installation.ts'
 import type { Database } from '../database/open.ts'
 import type { RegionHypervisor, RegionHypervisors } from '../publish/hypervisors.ts'
-import type { OutboxPublisher } from '../publish/outbox-publisher.ts'
+import { findWithoutRegion, type Publishing } from '../conditions/table.ts'
 
 export interface ApiOperatorParts {
   readonly database: Pick<Database, 'pool'>
-  readonly publisher: Pick<OutboxPublisher, 'problem' | 'isStoreBehind'>
+  readonly publisher: Publishing
   /** True once this process has begun to stop. */
   readonly isStopping: () => boolean
   readonly hypervisors: () => Promise<RegionHypervisors>
@@ -28,8 +28,8 @@ export interface ApiOperatorParts {
 }
 
 /**
- * Builds the server. /readyz is 200 while the database answers, until the process stops; it names a store that cannot be
- * used or has lost changes, without which requests are served all the same.
+ * Builds the server. /readyz is 503 while a condition makes imds-api not ready, and once the process stops; it names a
+ * store that cannot be used or has lost changes, without which requests are served all the same.
  */
 export function buildOperatorServer(parts: ApiOperatorParts): FastifyInstance {
   const { database, publisher, isStopping, hypervisors, page, conditions, registry, password, now } = parts
@@ -39,15 +39,16 @@ export function buildOperatorServer(parts: ApiOperatorParts): FastifyInstance {
   server.get('/', (request, reply) => sendPage(request, reply, page))
   server.get('/livez', () => ({ live: true }))
   server.get('/readyz', async (_request, reply) => {
-    const database_problem = await database.pool.query('select 1').then(
+    const databaseProblem = await database.pool.query('select 1').then(
       () => undefined,
       (error: unknown) => (error as Error).message,
     )
-    const ready = database_problem === undefined && !isStopping()
+    const unready = findWithoutRegion(databaseProblem, publisher).filter((one) => one.unready)
+    const ready = unready.length === 0 && !isStopping()
     return reply.code(ready ? 200 : 503).send({
       ready,
       stopping: isStopping(),
-      database: database_problem ?? 'reachable',
+      database: unready.length === 0 ? 'reachable' : unready.map(({ text }) => text).join('; '),
       publishing: publisher.problem?.reason ?? 'working',
       ...(publisher.isStoreBehind && { storeBehind: true }),
     })

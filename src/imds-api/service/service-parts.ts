@@ -2,6 +2,7 @@
 import type { Log } from '../../runtime/log-codes.ts'
 import { descriptors, readLimits } from '../../runtime/listen.ts'
 import { ACCOUNT_QUEUE, AccountChanges } from '../changes/account-changes.ts'
+import { buildRegionReader, type ReadRegion } from '../conditions/region-state.ts'
 import type { ApiConfig } from './config.ts'
 import type { Database } from '../database/open.ts'
 import type { WriteAudit } from '../http/audit.ts'
@@ -26,6 +27,7 @@ export interface ServiceParts {
   readonly database: Database
   readonly storeOpener: StoreOpener
   readonly metrics: ApiMetrics
+  readonly readRegion: ReadRegion
   readonly accounts: AccountChanges
   readonly waits: Waits
   readonly onUnreadable: ApiServerSettings['onUnreadable']
@@ -48,12 +50,14 @@ export function buildParts(
   log: Log,
 ): ServiceParts {
   const waits = new Waits(CHECK_INTERVAL_MS)
-  const metrics = buildApiMetrics(database, () => waits.count)
+  const readRegion = buildRegionReader(database.background.db, () => storeOpener.open())
+  const metrics = buildApiMetrics({ database, readRegion, waits: () => waits.count })
   return {
     config,
     database,
     storeOpener,
     metrics,
+    readRegion,
     accounts: new AccountChanges(database.db, ACCOUNT_QUEUE, database.pool.options.max),
     waits,
     onUnreadable: metrics.countUnreadable,

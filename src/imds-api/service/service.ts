@@ -9,7 +9,14 @@ import { StartFailure } from '../../runtime/listen.ts'
 import { VERSION } from '../../runtime/installation.ts'
 import { openStore } from '../../store/open.ts'
 import { StoreUnavailable } from '../../store/publisher.ts'
-import { buildHypervisorCheck, buildPublisher, buildPurge, buildSender, listenForEvents } from './background.ts'
+import {
+  buildConditionCheck,
+  buildHypervisorCheck,
+  buildPublisher,
+  buildPurge,
+  buildSender,
+  listenForEvents,
+} from './background.ts'
 import { finishWaitingActions } from '../changes/action-queue.ts'
 import { regionFault, type ApiConfig } from './config.ts'
 import { migrate } from '../database/migrate.ts'
@@ -55,16 +62,24 @@ export async function startApi(config: ApiConfig, log: Log): Promise<Api> {
   try {
     await migrate(database.migrations.db)
     const region = await regionOf(database.db, config)
-    await openOrRetry(storeOpener, log)
+    await openOrRetry(storeOpener)
     const parts = buildParts(config, database, databaseReport, storeOpener, log)
     const issuer = config.issuer && (await readRegionIssuer(config.issuer))
     const auth = buildAuth(database.db, config, issuer, () => Date.now())
     const [publisher, sender] = [buildPublisher(parts), buildSender(parts)]
     const clients = await buildClientListener(parts, auth)
     listeners.push(clients)
-    const operators = buildOperatorListener(parts, publisher, sender)
+    const state = {
+      readRegion: parts.readRegion,
+      publishing: publisher,
+      postponed: () => sender.postponed(),
+      certificates: () => parts.metrics.certificates,
+      nowMs: () => Date.now(),
+    }
+    const operators = buildOperatorListener(parts, state)
     listeners.push(operators)
-    background.push(publisher, sender, buildHypervisorCheck(parts), listenForEvents(parts), buildPurge(parts, auth))
+    const checks = [buildHypervisorCheck(parts), buildConditionCheck(state, log)]
+    background.push(publisher, sender, ...checks, listenForEvents(parts), buildPurge(parts, auth))
     const hypervisors = buildComputeListener(parts)
     listeners.push(hypervisors)
     // before clients can ask for new ones
@@ -107,13 +122,9 @@ async function regionOf(db: Db, config: ApiConfig): Promise<string> {
 }
 
 /** Opens the store. An unreachable one is opened later. */
-async function openOrRetry(storeOpener: StoreOpener, log: Log): Promise<void> {
+async function openOrRetry(storeOpener: StoreOpener): Promise<void> {
   await storeOpener.open().catch((error: unknown) => {
     if (!(error instanceof StoreUnavailable)) throw new StartFailure((error as Error).message)
-    log.warn(
-      { code: 'store-unreachable', reason: error.message },
-      'the store is unreachable: requests are served, and what they change is published later',
-    )
   })
 }
 

@@ -25,19 +25,24 @@ const STATE: RegionState = {
   outbox: { length: 0, age: 0, faulty: 0 },
   refused: [],
   pools: [{ kind: 'private_ipv4', range: '10.0.0.0/24', size: 254, used: 3 }],
-  unfetchedSeconds: 0,
+  actions: { waiting: 0, age: 0, unfetched: 0 },
   invitations: 0,
-  postponed: [],
 }
 
 const DAY_MS = 86_400_000
 const SERVICE: ServiceState = {
-  read: STATE,
+  databaseProblem: undefined,
+  region: STATE,
   publishing: { problem: undefined, isStoreBehind: false },
+  postponed: [],
   certificates: [{ listener: 'clients', endMs: NOW + 90 * DAY_MS }],
   nowMs: NOW,
 }
-const region = (change: Partial<RegionState>) => ({ read: { ...STATE, ...change } })
+const region = (change: Partial<RegionState>) => ({ region: { ...STATE, ...change } })
+const problem = (isDatabaseAway: boolean) => ({
+  problem: { reason: 'no answer', isDatabaseAway },
+  isStoreBehind: false,
+})
 const withHypervisor = (change: Partial<RegionHypervisor>) =>
   region({ hypervisors: { hypervisors: [{ ...HYPERVISOR, ...change }], storeProblem: undefined } })
 const announcing = (change: Partial<NonNullable<RegionHypervisor['announced']>>) =>
@@ -48,12 +53,16 @@ const SILENT = '2026-11-23T11:57:00Z'
 /** A fault -> the one condition that is found, and its text. */
 type Fault = [code: string, change: Partial<ServiceState>, text: string]
 const FAULTS: Fault[] = [
-  ['database-unreachable', { read: new Error('refused') }, 'the database does not answer: refused'],
+  [
+    'database-unreachable',
+    { databaseProblem: 'refused', region: undefined, publishing: problem(true) },
+    'the database does not answer: refused',
+  ],
   [
     'servers-not-published',
     {
       ...region({ outbox: { length: 9, age: 300, faulty: 0 }, hypervisors: { hypervisors: [], storeProblem: 'no' } }),
-      publishing: { problem: { code: 'servers-not-published', reason: 'no answer' }, isStoreBehind: false },
+      publishing: problem(false),
     },
     'servers cannot be published: no answer',
   ],
@@ -79,13 +88,17 @@ const FAULTS: Fault[] = [
   ['hypervisors-silent', withHypervisor({ announced: undefined }), 'no daemon reports from hv1'],
   ['hypervisor-duplicate', announcing({ duplicate: true }), 'several daemons announce themselves as hv1'],
   ['hypervisors-behind', announcing({ lagSeconds: 61 }), 'behind by more than a minute: hv1'],
-  ['actions-not-fetched', region({ unfetchedSeconds: 121 }), 'an action has waited for its hypervisor for 2 min'],
+  [
+    'actions-not-fetched',
+    region({ actions: { waiting: 1, age: 130, unfetched: 121 } }),
+    'an action has waited for its hypervisor for 2 min',
+  ],
   ['pool-full', poolOf(254), 'full: 10.0.0.0/24'],
   ['pool-nearly-full', poolOf(229), 'nearly full: 10.0.0.0/24'],
   ['ram-nearly-used', withHypervisor({ free: 100 }), '100 of 4096 MB of RAM are free'],
   [
     'invitation-not-sent',
-    region({ postponed: [{ id: 'col-a', reason: 'no answer' }] }),
+    { postponed: [{ id: 'col-a', reason: 'no answer' }] },
     '1 invitations could not be sent: no answer',
   ],
   [
@@ -98,7 +111,8 @@ const FAULTS: Fault[] = [
 test('nothing is found in a region that is well, and of hypervisors without servers', () => {
   const found = (change: Partial<ServiceState>) => findConditions(API_CONDITIONS, { ...SERVICE, ...change })
   const silent = { ...HYPERVISOR.announced!, seenAt: SILENT, duplicate: true } as const
-  for (const change of [{}, withHypervisor({ announced: silent, servers: 0 })]) expect(found(change)).toEqual([])
+  for (const change of [{}, withHypervisor({ announced: silent, servers: 0 }), { publishing: problem(true) }])
+    expect(found(change)).toEqual([])
 })
 
 test.each<Fault>(FAULTS)('%s: with one fault exactly its condition is found', (code, change, text) => {
@@ -113,7 +127,12 @@ test('each condition of imds-api is in the table of faults, and each code has on
 })
 
 test('a database that does not answer is a condition', async () => {
-  const state = () => Promise.reject(new Error('refused'))
-  const { read, found } = await readConditions({ ...SERVICE, certificates: () => [], nowMs: () => NOW, state })
+  const { region: read, found } = await readConditions({
+    ...SERVICE,
+    readRegion: () => Promise.reject(new Error('refused')),
+    postponed: () => [],
+    certificates: () => [],
+    nowMs: () => NOW,
+  })
   expect([read, found]).toMatchObject([undefined, [{ code: 'database-unreachable', unready: true }]])
 })

@@ -23,18 +23,18 @@ function aState(hypervisors: number): RegionState {
     outbox: { length: 1, age: 1, faulty: 60 },
     refused: [{ id: 'srv-a', account: 'acc-a', fault: HOSTILE }],
     pools: [{ kind: 'public_ipv4', range: '203.0.113.0/24', size: 254, used: 127 }],
-    unfetchedSeconds: 0,
+    actions: { waiting: 0, age: 0, unfetched: 0 },
     invitations: 2,
-    postponed: [{ id: 'col-a', reason: HOSTILE }],
   }
 }
 
-const show = (state: () => Promise<RegionState>, search = '', page = 1) =>
+const show = (readRegion: () => Promise<RegionState>, search = '', page = 1) =>
   formatRegionPage(
     {
       version: '1.0.0',
-      state,
-      publishing: { problem: { code: 'servers-not-published', reason: HOSTILE }, isStoreBehind: false },
+      readRegion,
+      publishing: { problem: { reason: HOSTILE, isDatabaseAway: false }, isStoreBehind: false },
+      postponed: () => [{ id: 'col-a', reason: HOSTILE }],
       certificates: () => [],
       nowMs: () => NOW,
     },

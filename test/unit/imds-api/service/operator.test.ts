@@ -34,12 +34,12 @@ test('it is ready while the database answers, until it stops, and names what is 
   for (const [parts, status, body] of [
     [{}, 200, ready],
     [
-      { problem: { code: 'servers-not-published', reason: 'Redis is unreachable' } },
+      { problem: { reason: 'Redis is unreachable', isDatabaseAway: false } },
       200,
       { ...ready, publishing: 'Redis is unreachable' },
     ],
     [{ isStoreBehind: true }, 200, { ...ready, storeBehind: true }],
-    [{ isAway: true }, 503, { ...ready, ready: false, database: 'connect ECONNREFUSED' }],
+    [{ isAway: true }, 503, { ...ready, ready: false, database: 'the database does not answer: connect ECONNREFUSED' }],
     [{ isStopping: true }, 503, { ...ready, ready: false, stopping: true }],
   ] as const) {
     const answer = await aServer(parts).inject('/readyz')

@@ -23,7 +23,7 @@ export interface MetricsSources {
   /** Requests that wait for a change. */
   readonly held: Pick<HeldRequests, 'size'>
   readonly sync: Pick<Sync, 'status'>
-  readonly firewall: Pick<Firewall, 'status' | 'packets'>
+  readonly firewall: Pick<Firewall, 'packets'>
   readonly viewAgeSeconds: () => number
   readonly conditions: () => readonly FoundCondition[]
 }
@@ -74,7 +74,7 @@ export function buildMetrics(): Metrics {
       declarePackets(registry, sources)
       declareConnections(registry, sources)
       declareView(registry, sources)
-      declareHealth(registry, sources)
+      declareConditions(registry, CONDITIONS, sources.conditions)
     },
   }
 }
@@ -154,22 +154,6 @@ function declareView(registry: Registry, { view, held, viewAgeSeconds, sync }: M
     () => sync.status().absent,
   )
   gauge('imds_view_faulty_records', 'Records for this hypervisor that are faulty now.', () => sync.status().faulty)
-}
-
-function declareHealth(registry: Registry, { sync, firewall, conditions }: MetricsSources): void {
-  const gauge = gaugesOf(registry)
-  declareConditions(registry, CONDITIONS, conditions)
-  gauge('imds_store_connected', '1 while the store is connected and the daemon receives its notices.', () =>
-    Number(sync.status().connected),
-  )
-  gauge(
-    'imds_firewall_age_seconds',
-    'Time since the firewall last confirmed that its rules match the view; 0 if IMDS_FIREWALL is off.',
-    () => (firewall.status().required ? firewall.status().ageSeconds : 0),
-  )
-  gauge('imds_ready', '1 if /readyz is 200; its conditions say why it is not.', () =>
-    Number(conditions().every(({ unready }) => unready !== true)),
-  )
 }
 
 /** A counter whose series are read when Prometheus scrapes. Before that it has none. */

@@ -4,7 +4,7 @@
  */
 import t from 'tap'
 import { startFaultHost } from '../support/netns/fault-host.ts'
-import { underFault } from '../support/load/during-fault.ts'
+import { STORE_LOST, underFault } from '../support/load/during-fault.ts'
 import { must } from '../support/programs/processes.ts'
 import { withoutNamespaces } from '../support/netns/namespaces.ts'
 
@@ -16,7 +16,7 @@ t.test('G1: no guest notices that Redis is unreachable', { skip: withoutNamespac
     underFault(t, host, 'Redis killed, and started again', async (operator) => {
       await redis.client.save()
       await redis.kill()
-      await operator.seesMetric('imds_store_connected', 0)
+      await operator.seesMetric(STORE_LOST, 1)
       await operator.seesLogLine('store-lost')
       const published = host.publish()
       await redis.start()
@@ -27,7 +27,7 @@ t.test('G1: no guest notices that Redis is unreachable', { skip: withoutNamespac
   await t.test('paused by SIGSTOP and resumed', (t) =>
     underFault(t, host, 'Redis paused (SIGSTOP)', async (operator) => {
       redis.signal('SIGSTOP')
-      await operator.seesMetric('imds_store_connected', 0)
+      await operator.seesMetric(STORE_LOST, 1)
       await operator.seesLogLine('store-lost')
       const published = host.publish()
       redis.signal('SIGCONT')
@@ -43,7 +43,7 @@ t.test('G1: no guest notices that Redis is unreachable', { skip: withoutNamespac
       chain in { type filter hook input priority 0; ip saddr ${redis.address} drop; }
     }`)
       await host.publish()
-      await operator.seesMetric('imds_store_connected', 0)
+      await operator.seesMetric(STORE_LOST, 1)
       await operator.seesLogLine('store-lost')
       await nft('delete table inet cut')
     }),

@@ -22,7 +22,7 @@ t.test('a directory is followed: records by hand, faults, missing records and di
   const hostname = async () => (await daemon.get('/latest/meta-data/hostname')).body.toString()
   const serves = (fqdn: string) => until(async () => (await hostname()) === fqdn, fqdn)
   const isConnected = (value: boolean) =>
-    until(async () => (await daemon.metric('imds_store_connected')) === Number(value), `connected: ${String(value)}`)
+    until(async () => ((await daemon.condition('store-lost')) === undefined) === value, `connected: ${String(value)}`)
   /** Atomically: the daemon never reads half a file. */
   const write = (name: string, text: string) => {
     writeFileSync(join(directory, 'next'), text)

@@ -8,7 +8,7 @@ import { SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
 
 const skip = withoutNamespaces()
 const ageOf = async (host: FirewallHost) =>
-  Number(/^imds_firewall_age_seconds (\S+)$/m.exec(await host.operator('/metrics'))?.[1])
+  (JSON.parse(await host.operator('/readyz')) as Readiness).firewall.ageSeconds
 
 t.test('imdsctl wait returns when the rules admit the instance, and not before', { skip }, async (t) => {
   const host = await startFirewallHost(t)
@@ -49,7 +49,7 @@ t.test('imdsctl wait returns when the rules admit the instance, and not before',
     t.same([await curl(long), await curl(alpha)], ['refused', 200])
   })
 
-  await t.test('the rules stay when the agent stops, and a metric shows that nobody maintains them', async (t) => {
+  await t.test('the rules stay when the agent stops, and readyz shows that nobody maintains them', async (t) => {
     await firewall.stop()
     const bravo = await host.addGuest('bravo')
     await host.put(bravo)

@@ -79,7 +79,7 @@ t.test('a faulty record and a lost store are named as the cause, and no value of
     t.notMatch(output.explained + output.waited, /s3cret/)
   }
   await redis.stop()
-  await until(async () => (await daemon.metric('imds_store_connected')) === 0, 'the loss')
+  await until(async () => (await daemon.condition('store-lost')) !== undefined, 'the loss')
   const lost = await ask(daemon, '127.0.0.9', 'srv-a', 2)
   t.match(lost.explained, /on network default; redis:\S+ was lost \d+ s ago: .+\n$/)
   t.match(lost.waited, /: it has revision 1; redis:\S+ was lost \d+ s ago: /)

@@ -99,7 +99,7 @@ t.test('an unexpected reply of any type closes the connection, which is made aga
   await publish(store, revision)
   const daemon = await aDaemon(t, proxy.url)
   await serves(daemon, revision)
-  const isConnected = async () => (await daemon.metric('imds_store_connected')) === 1
+  const isConnected = async () => (await daemon.condition('store-lost')) === undefined
   const isWell = async (what: string) => {
     t.equal(daemon.process.exitCode, null, what)
     t.match(await hostnameOf(daemon), `r${revision}.n1`, what)

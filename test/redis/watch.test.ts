@@ -169,7 +169,7 @@ t.test('invariants 2 and 4: a Redis restart under load causes no error, and miss
   const guests = guestsWithoutPause(t, following)
   const linesBefore = following.log.length
   await lost.kill()
-  await until(async () => (await following.metric('imds_store_connected')) === 0, 'the daemon to notice the loss')
+  await until(async () => (await following.condition('store-lost')) !== undefined, 'the daemon to notice the loss')
   const ready = JSON.parse((await following.operator('/readyz')).body.toString()) as Record<string, unknown>
   t.match(ready, { ready: true, connected: false, instances: 1 }, 'G1: readyz reports it')
   const age = await following.metric('imds_view_age_seconds')

@@ -16,6 +16,9 @@ export interface Operator {
   notes(what: string): void
 }
 
+/** The metric of a condition. */
+export const STORE_LOST = 'imds_condition{code="store-lost",severity="failure"}'
+
 /** The least number of requests of each guest before the fault, and again after it. */
 const MIN_REQUESTS = 50
 
@@ -100,8 +103,7 @@ async function observe(host: FaultHost, seen: string[]): Promise<Operator> {
 /** Waits until the metrics show that the daemon has recovered. */
 async function untilRecovered(host: FaultHost): Promise<void> {
   const recovered = {
-    imds_store_connected: 1,
-    imds_ready: 1,
+    [STORE_LOST]: 0,
     imds_view_instances: host.guests.length,
     imds_view_absent_instances: 0,
     imds_view_faulty_records: 0,

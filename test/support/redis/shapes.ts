@@ -138,7 +138,7 @@ export async function resynced(daemon: TestDaemon): Promise<void> {
 /** Waits until the daemon is connected to its store, or is no longer connected. */
 export async function connected(daemon: TestDaemon, isConnected = true): Promise<void> {
   await until(
-    async () => (await daemon.metric('imds_store_connected')) === Number(isConnected),
+    async () => ((await daemon.condition('store-lost')) === undefined) === isConnected,
     isConnected ? 'the store to be connected' : 'the store to be lost',
     20_000,
   )

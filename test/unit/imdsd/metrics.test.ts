@@ -5,7 +5,6 @@ import { VERSION } from '../../../src/runtime/installation.ts'
 import { READY } from '../../support/fixtures/ready.ts'
 
 const STATUS = { ...READY, resyncTookMs: 1_500, absent: 2, faulty: 3 }
-const FIREWALL = { required: true, applied: true, ageSeconds: 7 }
 
 /** The metrics of a daemon, and a scrape of them: series -> value. */
 function aDaemon(change: Partial<MetricsSources> = {}) {
@@ -16,7 +15,7 @@ function aDaemon(change: Partial<MetricsSources> = {}) {
     meter,
     held: { size: 3 },
     sync: { status: () => STATUS },
-    firewall: { status: () => FIREWALL, packets: () => undefined },
+    firewall: { packets: () => undefined },
     viewAgeSeconds: () => 6,
     conditions: () => [],
     ...change,
@@ -76,30 +75,18 @@ test('gauges are read when they are scraped', async () => {
     imds_resync_duration_seconds: 1.5,
     imds_view_absent_instances: 2,
     imds_view_faulty_records: 3,
-    imds_store_connected: 1,
     'imds_condition{code="store-lost",severity="failure"}': 0,
-    imds_firewall_age_seconds: 7,
-    imds_ready: 1,
   })
   held.size = 9
   expect((await scrape()).get('imds_held_requests')).toBe(9)
 })
 
-test('the daemon is not ready because of some conditions, each of which is a series', async () => {
-  const scraped = async (unready: boolean) => {
-    const conditions = () => [{ code: 'store-lost', severity: 'failure', text: '', remedy: '', unready } as const]
-    const found = await aDaemon({ conditions }).scrape()
-    return ['imds_ready', 'imds_condition{code="store-lost",severity="failure"}'].map((name) => found.get(name))
-  }
-  expect([await scraped(true), await scraped(false)]).toEqual([
-    [0, 1],
-    [1, 1],
+test('each condition is a series, which is 1 while it is found', async () => {
+  const conditions = () => [{ code: 'store-lost', severity: 'failure', text: '', remedy: '' } as const]
+  const found = await aDaemon({ conditions }).scrape()
+  expect([...found].filter(([name, value]) => name.startsWith('imds_condition') && value === 1)).toEqual([
+    ['imds_condition{code="store-lost",severity="failure"}', 1],
   ])
-})
-
-test('the age of the firewall is 0 if no firewall is required', async () => {
-  const firewall = { status: () => ({ ...FIREWALL, required: false }), packets: () => undefined }
-  expect((await aDaemon({ firewall }).scrape()).get('imds_firewall_age_seconds')).toBe(0)
 })
 
 test('each scrape returns the counts of the meter, without adding them twice', async () => {
@@ -138,7 +125,7 @@ test('durations are a histogram: cumulative buckets, of which the last has every
 test('the counters of the firewall have a closed set of series once its agent has reported them', async () => {
   expect([...(await aDaemon().scrape()).keys()].filter((name) => name.startsWith('imds_firewall_packets'))).toEqual([])
   const packets = { admitted: 9, unknown_peers: 1, too_many: 2, fragments: 3, strays: 4, operators: 5 }
-  const series = await aDaemon({ firewall: { status: () => FIREWALL, packets: () => packets } }).scrape()
+  const series = await aDaemon({ firewall: { packets: () => packets } }).scrape()
   expect([...series].filter(([name]) => name.startsWith('imds_firewall_packets'))).toEqual([
     ['imds_firewall_packets_total{result="admitted"}', 9],
     ['imds_firewall_packets_total{result="unknown-peers"}', 1],

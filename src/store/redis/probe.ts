@@ -1,6 +1,7 @@
 /**
  * Tries the store in Redis as a program would use it, and writes nothing. A right to write is tried with a command that
- * Redis refuses for another reason, because it checks the rights of the user first.
+ * Redis refuses for another reason, because it checks the rights of the user first. What a running daemon finds itself is
+ * no finding: an empty store, and what it may not announce or report.
  */
 import { formatHostPort } from '../../runtime/host-port.ts'
 import { runPipeline, close, connectTo, type RedisConnection, type RedisSettings } from './connection.ts'
@@ -15,7 +16,6 @@ const WORST_FIRST = ['failure', 'warning', 'ok'] as const
 /** SET with options that exclude each other. */
 const INVALID_SET_OPTIONS = ['', 'nx', 'xx']
 const SYNTAX_ERROR = 'ERR syntax error'
-const UNNAMED_REMEDY = 'unless this hypervisor is new, compare IMDS_HYPERVISOR with the names that imdsctl list prints'
 
 /**
  * Tries the store as the daemon of `hypervisor`, or undefined: as a publisher. Returns the worst first; a failure: the
@@ -40,16 +40,11 @@ export async function probeRedis(
       ['exists', keys.region],
       ['info', 'memory'],
     ])
-    if (initialised === 1) found.push(ok(`the region ${region} is initialised`))
-    else
-      found.push(
-        initialised instanceof Error
-          ? failureOf(initialised)
-          : warning(
-              `the region ${region} is not initialised: Redis was emptied, or the region is new`,
-              'publish again (imdsctl import; imds-api does it by itself), or run imdsctl init for a new region',
-            ),
-      )
+    found.push(
+      initialised instanceof Error
+        ? failureOf(initialised)
+        : ok(`the region ${region} is ${initialised === 1 ? '' : 'not '}initialised`),
+    )
     const policy = /^maxmemory_policy:(\S+)/m.exec(String(memory))?.[1]
     if (policy !== undefined && policy !== 'noeviction')
       found.push(
@@ -62,7 +57,7 @@ export async function probeRedis(
     const ofRole =
       hypervisor === undefined
         ? await probePublisher(connection, keys)
-        : await probeDaemon(connection, settings, keys, hypervisor, initialised === 1)
+        : await probeDaemon(connection, settings, keys, hypervisor)
     const each = [...new Map([...found, ...ofRole].map((finding) => [finding.text, finding])).values()]
     return WORST_FIRST.flatMap((state) => each.filter((finding) => finding.state === state))
   } finally {
@@ -99,7 +94,6 @@ async function probeDaemon(
   settings: RedisSettings,
   keys: Keys,
   hypervisor: string,
-  isInitialised: boolean,
 ): Promise<readonly Finding[]> {
   const found = failuresIn(
     await runPipeline(redis, [
@@ -112,36 +106,16 @@ async function probeDaemon(
     ]),
   )
   const addFailure = (error: unknown) => found.push(failureOf(error))
-  await countRecords(redis, keys, hypervisor).then(({ isNamed, text }) => {
-    if (isNamed) found.push(ok(text))
-    else if (isInitialised) found.push(warning(text, UNNAMED_REMEDY))
-  }, addFailure)
+  await countRecords(redis, keys, hypervisor).then(
+    (count) => found.push(ok(`records that name ${hypervisor}: ${count}`)),
+    addFailure,
+  )
   const notices = await connectTo(settings, node, CONNECTION_NAME)
   await notices.redis.subscribe(keys.notices(hypervisor)).catch(addFailure)
   close(notices)
   if (!found.some(({ state }) => state === 'failure'))
     found.push(ok(`the Redis user may read the region and receive the notices of ${hypervisor}`))
-  const noReports = keys.reports(hypervisor, '') // no instance has this id
-  const [announced, reported, removed] = await runPipeline(redis, [
-    ['set', keys.announcement(hypervisor), ...INVALID_SET_OPTIONS],
-    ['set', noReports, ...INVALID_SET_OPTIONS],
-    ['del', noReports],
-  ])
-  const [notAnnounced] = isSyntaxError(announced) ? [] : [announced]
-  const [notReported] = [...(isSyntaxError(reported) ? [] : [reported]), ...(removed instanceof Error ? [removed] : [])]
-  if (refusesWrites(notAnnounced)) return [...found, warningOf(notAnnounced)]
-  return [
-    ...found,
-    notAnnounced === undefined
-      ? ok(`the Redis user may announce ${hypervisor}`)
-      : warningOf(
-          notAnnounced,
-          `the Redis user cannot announce ${hypervisor}, so publishers warn of an unknown hypervisor: `,
-        ),
-    notReported === undefined
-      ? ok(`the Redis user may write what the guests of ${hypervisor} report`)
-      : warningOf(notReported, `the Redis user cannot write what guests report, so only ${hypervisor} has that: `),
-  ]
+  return found
 }
 
 async function probePublisher({ redis }: RedisConnection, keys: Keys): Promise<readonly Finding[]> {
@@ -154,26 +128,14 @@ async function probePublisher({ redis }: RedisConnection, keys: Keys): Promise<r
   return failures.length === 0 ? [ok('the Redis user may read and write the region')] : failures
 }
 
-/** How many records name a hypervisor, in words. `isNamed`: one does. */
-async function countRecords(
-  redis: RedisConnection['redis'],
-  keys: Keys,
-  hypervisor: string,
-): Promise<{ readonly isNamed: boolean; readonly text: string }> {
+/** How many records name a hypervisor. */
+async function countRecords(redis: RedisConnection['redis'], keys: Keys, hypervisor: string): Promise<number> {
   await checkIndex((commands) => runPipeline(redis, commands), keys.hypervisor(hypervisor))
-  const count = Object.keys(await redis.hgetall(keys.hypervisor(hypervisor))).length
-  if (count > 0)
-    return { isNamed: true, text: `${count} ${count === 1 ? 'record names' : 'records name'} ${hypervisor}` }
-  return { isNamed: false, text: `no record names ${hypervisor}` }
+  return Object.keys(await redis.hgetall(keys.hypervisor(hypervisor))).length
 }
 
 function isSyntaxError(reply: unknown): boolean {
   return reply instanceof Error && reply.message.startsWith(SYNTAX_ERROR)
-}
-
-/** True if Redis refuses every write, whatever the rights of the user. */
-function refusesWrites(reply: unknown): boolean {
-  return reply instanceof Error && /^(OOM|MISCONF|READONLY) /.test(reply.message)
 }
 
 function failuresIn(replies: readonly unknown[]): Finding[] {
@@ -184,7 +146,7 @@ function failureOf(error: unknown): Finding {
   return { state: 'failure', ...adviceOf(error) }
 }
 
-function warningOf(error: unknown, consequence = ''): Finding {
+function warningOf(error: unknown, consequence: string): Finding {
   const { text, remedy } = adviceOf(error)
   return warning(consequence + text, remedy)
 }

@@ -26,7 +26,7 @@ import { repeatSessions } from './sessions.ts'
 
 const HEARTBEAT_MS = 5000
 /** Errors that a retry does not fix. */
-const MAY_NOT_WRITE = /NOPERM|READONLY/
+const MAY_NOT_WRITE = /NOPERM|READONLY|OOM|MISCONF/
 const HEARTBEATS_PER_ANNOUNCEMENT = 6
 const MAX_MARK_BYTES = 32
 

@@ -23,40 +23,39 @@ export const HOST: DaemonConditions = [
   {
     code: 'address-missing',
     severity: 'failure',
-    what: 'no interface of this hypervisor has an address at which the daemon listens.',
+    what: 'no interface has an address at which the daemon listens.',
     guests: 'no packet of a guest arrives there.',
     remedy:
-      'systemctl restart imds-address restores it; find out what removes it: journalctl -u imds-address, ip address flush, a restarted network manager',
+      'systemctl restart imds-address restores it; find out what removes it: ip address flush, or a restarted network manager',
     isUnready: always,
     found: ({ missingAddresses }) => joined(missingAddresses),
   },
   {
     code: 'network-not-served',
     severity: 'failure',
-    what: 'a network is configured (imds-network@NETWORK.socket is enabled), and the daemon has no socket of it.',
+    what: 'imds-network@NETWORK.socket is enabled, and the daemon has no socket of it.',
     guests: 'those of this network get no response.',
     remedy:
-      'systemctl status imds-network@NETWORK.socket has the cause, most often a missing link or no BindToDevice= in its drop-in; correct it and run systemctl restart imds, or disable the unit',
+      'systemctl status imds-network@NETWORK.socket has the cause, most often a missing link or BindToDevice=; correct it and run systemctl restart imds, or disable the unit',
     isUnready: always,
     found: ({ unservedNetworks }) => joined(unservedNetworks),
   },
   {
     code: 'firewall-awaited',
     severity: 'failure',
-    what: 'only the firewall separates several networks, and it has not applied its rules for this daemon.',
+    what: 'only the firewall separates the networks, and it has not applied its rules for this daemon.',
     guests: 'all get 503, for a second at a start.',
-    remedy: 'systemctl enable --now imds-firewall; if it runs, journalctl -u imds-firewall says why it cannot',
+    remedy: 'systemctl enable --now imds-firewall; journalctl -u imds-firewall says why it cannot',
     isUnready: always,
     found: ({ firewallWait }) => firewallWait,
   },
   {
     code: 'firewall-not-applied',
     severity: 'failure',
-    what: 'the rules in the kernel do not match what the daemon serves: the agent does not run, or nft refuses its rules. They stay as they are.',
-    guests:
-      'admitted ones are served. New ones are kept out, and imdsctl wait fails for them; nobody is served on an address that has a new owner.',
+    what: 'the rules in the kernel are not those that the daemon wants: the agent does not run, or nft refuses them.',
+    guests: 'admitted ones are served; new ones, and the new owner of an address, are kept out.',
     remedy:
-      'systemctl restart imds-firewall, and see journalctl -u imds-firewall -n 50. imdsctl firewall prints the wanted rules, nft list table inet imds those of the kernel; what nft refuses is a defect of imds',
+      'systemctl restart imds-firewall, and see journalctl -u imds-firewall -n 50; imdsctl firewall prints the wanted rules, nft list table inet imds those of the kernel',
     found: ({ firewall: { required, applied, ageSeconds, failed }, firewallWait, waiting }) => {
       if (!required || applied || firewallWait !== undefined) return undefined
       if (failed === undefined && ageSeconds < RULES_LATE_SECONDS) return undefined
@@ -78,8 +77,8 @@ export const HOST: DaemonConditions = [
   {
     code: 'descriptors',
     severity: 'failure',
-    what: 'nearly all file descriptors of the daemon are open, most often since a guest holds thousands of connections.',
-    guests: 'new ones may have to try several times.',
+    what: 'nearly all file descriptors are open, most often since a guest holds thousands of connections.',
+    guests: 'new connections may be closed: they try again.',
     remedy:
       'ss -Htn state established sport = :80 | awk \'{sub(/:[0-9]+$/, "", $4); print $4}\' | sort | uniq -c | sort -n shows who has them: stop or block that guest. If all have some, raise LimitNOFILE= in a drop-in of imds.service',
     found: ({ host }) =>
@@ -92,7 +91,7 @@ export const HOST: DaemonConditions = [
     severity: 'failure',
     what: 'the certificate in IMDS_IDENTITY_CERT_FILE has expired, or is not valid yet.',
     guests: 'who verifies identity documents may reject them.',
-    remedy: `${RENEW}; if it is not valid yet, look at the clock first`,
+    remedy: `${RENEW}; if it is not valid yet, set the clock first`,
     found: ({ certificate, wallMs }) => {
       if (certificate === undefined) return undefined
       const { validFromDate, validToDate } = certificate
@@ -121,7 +120,7 @@ export const HOST: DaemonConditions = [
     severity: 'warning',
     what: 'the state directory cannot be seen, other users can enter it, or its disk is nearly full.',
     guests: 'nothing, until the journal cannot be written (view-not-kept).',
-    remedy: 'make room on its disk or repair it, or run chmod 700 on the directory (its owner is imds)',
+    remedy: 'make room on its disk, repair it, or run chmod 700 on it (its owner is imds)',
     found: ({ host, stateDirectory }) => {
       if (host === undefined) return undefined
       const { directory, freeBytes = Infinity, journalBytes } = host
@@ -138,8 +137,8 @@ export const HOST: DaemonConditions = [
   {
     code: 'view-not-kept',
     severity: 'warning',
-    what: 'the journal cannot be written, and was deleted: the disk of the state directory is full, read-only, has another owner, or hangs. The daemon tries again every 30 s.',
-    guests: 'they get every change; but after a start without the store they get 503.',
+    what: 'the journal cannot be written, and was deleted: its disk is full, read-only, of another owner, or hangs. The daemon tries again every 30 s.',
+    guests: 'nothing; but after a start without the store they get 503.',
     remedy: 'make room (df /var/lib/imds), or repair the disk',
     found: ({ journal }) => (journal?.kind === 'lost' ? `the view is not kept on disk: ${journal.reason}` : undefined),
   },
@@ -149,7 +148,7 @@ export const HOST: DaemonConditions = [
     what: 'the journal can neither be written nor deleted, and is older than what guests get.',
     guests: 'after a reboot without the store they could get an old state.',
     remedy:
-      'delete it before a reboot (if the directory of IMDS_OPERATOR_SOCKET cannot be written either, before the next start), and repair the disk',
+      'delete it before a reboot (before the next start, if the directory of IMDS_OPERATOR_SOCKET cannot be written either), and repair the disk',
     found: ({ journal }) =>
       journal?.kind === 'not-deleted' ? `the old journal of the view cannot be deleted: ${journal.reason}` : undefined,
   },

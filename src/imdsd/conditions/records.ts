@@ -5,14 +5,16 @@ import type { DaemonState, DaemonConditions } from './state.ts'
 /** The causes of these are conditions themselves. */
 const hasCause = ({ sync }: DaemonState) => sync.storeProblem !== undefined
 
+const CORRECT =
+  'publish a corrected record. Many after a release of the control plane: this daemon cannot read them. "rejected": the value is plain, was changed or moved, or its record key is missing here'
+
 export const RECORDS: DaemonConditions = [
   {
     code: 'record-not-served',
     severity: 'failure',
     what: 'a record of this hypervisor is invalid, or its user-data does not match it, and its instance is not served.',
-    guests: 'that of the record gets 503.',
-    remedy:
-      'publish a corrected record. Many after a release of the control plane: it writes records that this daemon cannot read. "rejected": the value is plain, was changed or moved, or this hypervisor lacks its record key',
+    guests: 'its guest gets 503.',
+    remedy: CORRECT,
     found: (state) =>
       hasCause(state)
         ? undefined
@@ -26,8 +28,8 @@ export const RECORDS: DaemonConditions = [
     code: 'record-faulty',
     severity: 'warning',
     what: 'a record of this hypervisor is invalid, or its user-data does not match it; the last good one is served.',
-    guests: 'that of the record gets its last good state.',
-    remedy: 'publish a corrected record: as for record-not-served',
+    guests: 'its guest gets its last good state.',
+    remedy: CORRECT,
     found: (state) =>
       hasCause(state)
         ? undefined
@@ -40,10 +42,10 @@ export const RECORDS: DaemonConditions = [
   {
     code: 'instance-absent',
     severity: 'warning',
-    what: 'the store no longer has an instance that is served, and has no tombstone of it: its record was evicted, deleted by hand, or lost.',
+    what: 'a served instance is no longer in the store, and was not removed: its record was evicted, deleted by hand, or lost.',
     guests: 'it is still served.',
     remedy:
-      'publish those that still run again; for each other one run imdsctl remove ID --revision N. Are there many, restore Redis first, and see that its maxmemory-policy is noeviction',
+      'publish those that run again, and imdsctl remove ID --revision N the others; if there are many, restore Redis first, with maxmemory-policy noeviction',
     found: ({ sync, absent }) =>
       sync.isStoreEmpty
         ? undefined
@@ -56,8 +58,8 @@ export const RECORDS: DaemonConditions = [
   {
     code: 'address-contested',
     severity: 'failure',
-    what: 'several instances claim an address. imdsctl, the library and publish.lua cannot cause this in Redis: look for another program that writes there.',
-    guests: 'nobody is served on it, since each could get the keys of the other.',
+    what: 'several instances claim an address. imdsctl, the library and publish.lua cannot cause this in Redis: another program writes there.',
+    guests: 'nobody is served on it.',
     remedy: 'publish the wrong instance without the address, or imdsctl remove it if it is gone',
     found: ({ contested }) =>
       formatListed(contested, 'address is claimed by several instances', 'addresses are claimed by several instances'),
@@ -65,9 +67,9 @@ export const RECORDS: DaemonConditions = [
   {
     code: 'address-lost',
     severity: 'warning',
-    what: 'an instance has lost addresses to one that was published later. Most often it was removed while this hypervisor had no store for more than seven days.',
-    guests: 'the later one is served on them; the other one is not, also if the later one leaves.',
-    remedy: 'run imdsctl remove ID --revision N for it; if it still runs, publish it with addresses of its own',
+    what: 'an instance has lost addresses to one that was published later, most often since it was removed while this hypervisor had no store for seven days.',
+    guests: 'the later one is served on them, the other one never again.',
+    remedy: 'imdsctl remove ID --revision N; if it still runs, publish it with addresses of its own',
     found: ({ lostAddresses }) =>
       formatListed(
         lostAddresses,
@@ -78,7 +80,7 @@ export const RECORDS: DaemonConditions = [
   {
     code: 'address-unusable',
     severity: 'warning',
-    what: 'a record has an address that can identify no guest (unspecified, link-local, multicast or broadcast).',
+    what: 'a record has an address that identifies no guest (unspecified, link-local, multicast or broadcast).',
     guests: 'the instance is not served on it.',
     remedy: 'publish it without these addresses',
     found: ({ unusableAddresses }) =>

@@ -9,6 +9,8 @@ const MISSED_RESYNCS = 3
 const GRACE_MS = 10_000
 const DAY_SECONDS = 86_400
 const CERTIFICATE_DAYS = 14
+const RIGHTS =
+  'with NOPERM, give its Redis user the rights that imdsctl acl HYPERVISOR prints; otherwise repair the store'
 
 const isNotRead = ({ sync }: DaemonState) => sync.resyncedAtMs === undefined
 const because = (reason: string | undefined) => (reason === undefined ? '' : `: ${reason}`)
@@ -29,10 +31,9 @@ export const STORE: DaemonConditions = [
     code: 'store-lost',
     severity: 'failure',
     what: 'the daemon is not connected to the store. It tries again all the time.',
-    guests:
-      'those in the view, or in the journal at a start, are served from memory; changes wait, and new instances get 503.',
+    guests: 'those in the view or the journal are served; changes wait, and new instances get 503.',
     remedy:
-      'all hypervisors: look at Redis (is it up, did it fail over, did its password or certificate change?); only this one: imdsctl doctor tries the store and has the reason',
+      'on all hypervisors: look at Redis (is it up, did it fail over, did its password or certificate change?); only here: imdsctl doctor has the reason',
     isUnready: isNotRead,
     found: (state) => {
       const { store, sync } = state
@@ -44,10 +45,10 @@ export const STORE: DaemonConditions = [
   {
     code: 'store-empty',
     severity: 'failure',
-    what: 'the store is connected and has nothing of this region: it was emptied, is the wrong one, or is new.',
-    guests: 'those in the view keep their metadata; others get 503.',
+    what: 'the store has nothing of this region: it was emptied, is the wrong one, or is new.',
+    guests: 'those in the view are served; others get 503.',
     remedy:
-      'a new region: imdsctl init. A wrong store: correct IMDS_STORE and IMDS_REGION. An emptied one: publish again (imdsctl import; imds-api does it by itself); each hypervisor recovers within a minute or two',
+      'if it is new: imdsctl init; if it is the wrong one: correct IMDS_STORE and IMDS_REGION; if it was emptied: publish again (imdsctl import; imds-api does it by itself)',
     isUnready: isNotRead,
     found: (state) =>
       state.sync.connected && state.sync.isStoreEmpty
@@ -57,10 +58,10 @@ export const STORE: DaemonConditions = [
   {
     code: 'store-read-failed',
     severity: 'failure',
-    what: 'the store is connected, and the daemon has not compared its view with it for three intervals (IMDS_RESYNC_SECONDS), or not since it started.',
-    guests: 'they get the last known state; changes and new instances may be missing. At a start others get 503.',
+    what: 'the store is connected, and the view was not compared with it for three intervals (IMDS_RESYNC_SECONDS), or not since the start.',
+    guests: 'they get the last known state; at a start, others get 503.',
     remedy:
-      'repair what the reason names: rights of the Redis user (NOPERM: imdsctl acl HYPERVISOR), a key of a wrong type, a Redis that loads, is out of memory or slow (redis-cli --latency)',
+      'repair what the reason names: rights (NOPERM: imdsctl acl HYPERVISOR), a key of a wrong type, or a Redis that loads, is full or slow (redis-cli --latency)',
     isUnready: isNotRead,
     found: (state) => {
       const { store, sync, viewAgeSeconds } = state
@@ -74,21 +75,21 @@ export const STORE: DaemonConditions = [
   {
     code: 'store-unusable',
     severity: 'failure',
-    what: 'more than nine in ten of the records that the store has for this hypervisor cannot be used.',
+    what: 'more than nine in ten of the records of this hypervisor cannot be used.',
     guests: 'those in the view get the last good state; others get 503.',
     remedy:
-      'stop any rollout. Correct the likely cause that the sentence names: record keys other than those of the publishers (IMDS_RECORD_KEYS_FILE, then restart imds), or a release of the control plane or of imds that does not fit: go back',
+      'stop any rollout, and correct the cause that is named: the record keys (IMDS_RECORD_KEYS_FILE, then restart imds), or a release of the control plane or of imds: go back',
     isUnready: always,
     found: ({ sync: { storeProblem } }) => storeProblem && formatStoreProblem(storeProblem),
   },
   {
     code: 'store-behind',
     severity: 'failure',
-    what: 'Redis has lost changes: it has an earlier state than was served here or on another hypervisor, since an old dump was loaded or a replica that lagged was promoted.',
+    what: 'Redis has lost changes: an old dump was loaded, or a replica that lagged was promoted.',
     guests:
-      'they are served from memory, and nothing earlier is applied; what was sealed or removed stays so. Changes that read before they write are refused.',
+      'they keep what they have, since nothing earlier is applied. Changes that read before they write are refused.',
     remedy:
-      'publish the region again: imdsctl republish (imds-api does it by itself; imds-api reconcile --dry-run says when it is done). Find out why Redis went back',
+      'imdsctl republish (imds-api does it by itself; imds-api reconcile --dry-run says when it is done); find out why Redis went back',
     found: ({ sync }) =>
       sync.isStoreBehind
         ? 'Redis has lost changes: it has an earlier state than was served, which is not applied'
@@ -97,18 +98,18 @@ export const STORE: DaemonConditions = [
   {
     code: 'hypervisor-duplicate',
     severity: 'failure',
-    what: 'another daemon announces itself with the name of this hypervisor, most often after a machine was cloned or an environment file was copied.',
-    guests: 'each daemon serves the records of both names; those of the hypervisor whose name is missing get 503.',
+    what: 'another daemon has the name of this hypervisor: a machine was cloned, or an environment file was copied.',
+    guests: 'each daemon serves the records of both; guests of the hypervisor whose name is missing get 503.',
     remedy:
-      'correct IMDS_HYPERVISOR in /etc/imds/imds.env of the wrong one, delete its /var/lib/imds if it was cloned, and run systemctl restart imds there',
+      'on the wrong one correct IMDS_HYPERVISOR in /etc/imds/imds.env, delete /var/lib/imds if it was cloned, and run systemctl restart imds',
     found: ({ isDuplicate, hypervisor }) =>
       isDuplicate ? `another daemon announces itself as ${String(hypervisor)}` : undefined,
   },
   {
     code: 'hypervisor-unnamed',
     severity: 'warning',
-    what: 'no record names this hypervisor: it is new, or its name is wrong.',
-    guests: 'if its name is wrong, they get 503.',
+    what: 'no record names this hypervisor.',
+    guests: 'they get 503, if its name is wrong.',
     remedy: 'nothing if it is new; else compare IMDS_HYPERVISOR with the names in imdsctl list, and restart imds',
     found: (state) => {
       const { hypervisor, sync, instances, unserved } = state
@@ -123,17 +124,16 @@ export const STORE: DaemonConditions = [
     severity: 'warning',
     what: 'Redis does not let the daemon announce itself, so publishers warn of an unknown hypervisor.',
     guests: 'nothing.',
-    remedy: 'give its Redis user the rights that imdsctl acl HYPERVISOR prints',
+    remedy: RIGHTS,
     found: ({ announcementFailure }) =>
       announcementFailure && `the daemon cannot announce itself in the store: ${announcementFailure}`,
   },
   {
     code: 'reports-not-written',
     severity: 'warning',
-    what: 'what guests report cannot be written to the store. It is kept in memory and in the journal, and written later.',
+    what: 'what guests report cannot be written to the store. It is kept, and written later.',
     guests: 'nothing.',
-    remedy:
-      'with NOPERM, give its Redis user the rights that imdsctl acl HYPERVISOR prints; otherwise repair the store',
+    remedy: RIGHTS,
     found: ({ sync, reportFailure }) =>
       sync.connected && reportFailure !== undefined
         ? `reports of guests cannot be written to the store: ${reportFailure}`
@@ -143,9 +143,9 @@ export const STORE: DaemonConditions = [
     code: 'store-certificate',
     severity: 'warning',
     what: `the certificate of Redis ends within ${CERTIFICATE_DAYS} days.`,
-    guests: 'after that no daemon and no publisher can connect again: they are served from memory, and changes wait.',
+    guests: 'after that nobody can connect again: they are served from memory, and changes wait.',
     remedy:
-      'renew it and let Redis load it: redis-cli CONFIG SET tls-cert-file FILE tls-key-file FILE, or a restart. The daemon sees the new one when it connects next',
+      'renew it, and let Redis load it: redis-cli CONFIG SET tls-cert-file FILE tls-key-file FILE, or a restart. The daemon sees it when it connects next',
     found: ({ storeCertificateEndSeconds: end, wallMs }) => {
       const left = end - wallMs / 1000
       return end === 0 || left > CERTIFICATE_DAYS * DAY_SECONDS

@@ -203,12 +203,6 @@ async function buildPersistence({ config, guestSide, disk, metrics }: StoreSideP
 async function buildFirewall({ config, guestSide, now }: StoreSideParts, persistence: Persistence): Promise<Firewall> {
   const { Firewall } = await import('./firewall/firewall.ts')
   const { view, finder } = guestSide
-  /** Keeps on disk which ranges are unconfirmed. A start waits for rules again where that is lost. */
-  const keepUnconfirmed = () =>
-    persistence.whenIdle(() => {
-      const ranges = [...view.unconfirmed().values()].map(({ range }) => range)
-      void persistence.append({ kind: 'unconfirmed', ranges }, false, () => undefined)
-    })
   const firewall = new Firewall({
     ...config.firewall,
     view,
@@ -216,7 +210,7 @@ async function buildFirewall({ config, guestSide, now }: StoreSideParts, persist
     startId: randomBytes(4).toString('hex'),
     onConfirmed: (version, wasFresh) => {
       if (!wasFresh) guestSide.endFirewallWait()
-      if (view.noteRules(version)) void keepUnconfirmed()
+      if (view.noteRules(version)) persistence.noteUnconfirmed()
     },
   })
   finder.setFirewall(() => firewall.isFresh())

@@ -20,7 +20,6 @@ export interface ChangeQueue {
   /** Calls `apply` when the encoded change is on the disk. Resolves when the queue has room, which may be earlier. */
   add(change: readonly Uint8Array[], apply: () => void): Promise<void>
   allApplied(): Promise<void>
-  whenIdle(task: () => void): Promise<void>
   /** Calls `write` once all earlier changes are applied, even if the queue is empty. */
   wake(): void
 }
@@ -71,10 +70,6 @@ export function buildChangeQueue(write: (changes: readonly Uint8Array[]) => Prom
       while (waitingBytes > MAX_GROUP_BYTES) await hasSpace.promise
     },
     allApplied: () => running ?? Promise.resolve(),
-    whenIdle: async (task) => {
-      while (running !== undefined) await running
-      task()
-    },
     wake: () => {
       isWoken = true
       running ??= run()

@@ -85,6 +85,7 @@ export class Persistence implements ChangeLog {
   #isComplete: boolean
   #comparedAtMs: number
   #isComparisonDue = false
+  #areRangesDue = false
   #problem: JournalProblem | undefined
 
   constructor(parts: PersistenceParts) {
@@ -112,8 +113,10 @@ export class Persistence implements ChangeLog {
     return this.#queue.allApplied()
   }
 
-  whenIdle(task: () => void): Promise<void> {
-    return this.#queue.whenIdle(task)
+  /** Other ranges are unconfirmed than before. A start waits for rules again where that is lost. */
+  noteUnconfirmed(): void {
+    this.#areRangesDue = true
+    this.#queue.wake()
   }
 
   /** A resync is complete. `atMs`: when it began, in milliseconds since 1970. */
@@ -141,7 +144,8 @@ export class Persistence implements ChangeLog {
   }
 
   /** The loop: brings a group of changes to the disk. Called while no other change waits to be applied. */
-  async #write(changes: readonly Uint8Array[]): Promise<void> {
+  async #write(group: readonly Uint8Array[]): Promise<void> {
+    const changes = this.#areRangesDue ? [...this.#unconfirmed(), ...group] : group
     const hasChanges = changes.length > 0
     try {
       if (this.#rewrite?.hasEnded === true) {
@@ -155,6 +159,13 @@ export class Persistence implements ChangeLog {
     } catch (error) {
       await this.#giveUp(error)
     }
+  }
+
+  /** Which ranges are unconfirmed, after all applied changes and before all others: it confirms nothing that they gain. */
+  #unconfirmed(): readonly Uint8Array[] {
+    this.#areRangesDue = false
+    const ranges = [...this.#parts.view.unconfirmed().values()].map(({ range }) => range)
+    return encodeChange({ kind: 'unconfirmed', ranges })
   }
 
   async #append(changes: readonly Uint8Array[]): Promise<void> {
@@ -214,13 +225,11 @@ export class Persistence implements ChangeLog {
 
   /** Gives the rewritten journal its name. Returns why it could not be written; rejects if the name is uncertain. */
   async #finishRewrite(rewrite: Rewrite): Promise<unknown> {
-    const { view, timeoutMs, journalRewrites } = this.#parts
+    const { timeoutMs, journalRewrites } = this.#parts
     this.#rewrite = undefined
     let isNaming = false
     try {
-      // after all other changes: an earlier one would confirm what was gained since
-      const ranges = [...view.unconfirmed().values()].map(({ range }) => range)
-      rewrite.miss(encodeChange({ kind: 'unconfirmed', ranges }))
+      rewrite.miss(this.#unconfirmed())
       const journal = await inTime(rewrite.complete(), timeoutMs)
       isNaming = true
       await inTime(this.#name.give(), timeoutMs)

@@ -22,6 +22,4 @@ export interface ChangeLog {
   append(change: ViewChange, removesUserData: boolean, apply: () => void): Promise<void>
   /** Resolves when all recorded changes are applied. */
   allApplied(): Promise<void>
-  /** Calls `task` when all recorded changes are applied, and none was recorded since. */
-  whenIdle(task: () => void): Promise<void>
 }

@@ -149,7 +149,8 @@ class Daemon {
   /** The kernel has the rules of the view. */
   async confirm(): Promise<void> {
     this.view.noteRules(this.view.changes)
-    await this.#record({ kind: 'unconfirmed', ranges: [] }, false, () => undefined)
+    this.persistence.noteUnconfirmed()
+    await this.persistence.allApplied()
   }
 
   #reportsOf(id: string): Reports | undefined {
@@ -214,6 +215,16 @@ describe.each([
     await daemon.persistence.stop() // the same after a rewrite
     expect(counts.rewrites.written).toBe(2)
     expect(await check()).toBe('unconfirmed')
+  })
+
+  test('E5: rules that are confirmed while a change is on its way to the disk confirm nothing of it', async () => {
+    const daemon = await start({ keys, waitsForRules: true })
+    await daemon.put(claiming('srv-one', 1))
+    const written = daemon.put(claiming('srv-two', 2))
+    await daemon.confirm()
+    await written
+    expect(daemon.view.find('default', '10.0.0.2').kind).toBe('unconfirmed')
+    expect(await found({ keys, waitsForRules: true })).toEqual(daemon.content)
   })
 
   test('E5: what was gained while the journal was rewritten is unconfirmed at a start', async () => {

@@ -200,7 +200,6 @@ test('E3: a change is recorded before the view changes, with what takes user-dat
       await Promise.resolve()
     },
     allApplied: () => Promise.resolve(),
-    whenIdle: () => Promise.resolve(),
   })
   const withUserData = (text: string, revision: number) => {
     const userData = Buffer.from(text)

@@ -20,6 +20,7 @@ import { rangesOf, type NetworkRange } from '../../src/metadata/instance.ts'
 import { IDS, NAMES, PLACES, type Wanted } from './control-plane.ts'
 import { MAX_AGE_MS, type Hypervisor, type Life } from './hypervisor.ts'
 import { ReportChecks } from './report-checks.ts'
+import type { Entry } from './region.ts'
 import type { SimulatedSource, SimulatedStore, Version } from './store.ts'
 import type { Time } from './time.ts'
 
@@ -282,6 +283,21 @@ export class Checks {
     const isSlow = disk.isFailing || nowMs - disk.troubledAtMs < RECOVERY_MS
     if (connected && storeProblem === undefined && !isSlow && nowMs - changedAtMs >= PACE_MS + DELAY_MS)
       this.#checkAge(name, life, nowMs - PACE_MS - DELAY_MS, true)
+  }
+
+  /** A daemon that is well serves a record that has come back. */
+  willServe({ life, name, disk }: Hypervisor, id: string, entry: Entry): void {
+    if (life === undefined || !entry.hypervisors.includes(name)) return
+    const { losses } = this.#store
+    const check = () => {
+      const { connected, changedAtMs } = life.storeSide.sync.status()
+      const isWell = connected && this.#time.nowMs - changedAtMs > DELAY_MS && this.#store.isReachable(name)
+      const isSlow = disk.isFailing || this.#time.nowMs - disk.troubledAtMs < RECOVERY_MS
+      const isCurrent = this.#store.primary.entries.get(id) === entry && this.#store.losses === losses
+      if (isWell && !isSlow && isCurrent && life.view.get(id)?.order !== entry.order)
+        this.#time.break(`a record that comes back is served: that of ${id} by ${name} is not`)
+    }
+    this.#time.after(DELAY_MS, check, life)
   }
 
   /** What the index of addresses says, computed again from the view. */

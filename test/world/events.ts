@@ -51,13 +51,18 @@ on(4, 'another program writes something in place of the record of ID', ({ store 
 )
 on(
   3,
-  'ID is published while HV has no store; another program writes something in place of its record, and puts it back',
-  async ({ store, control, time }, dice, { name }, id) => {
+  'ID is made anew while HV has no store; another program writes something in place of its record, and puts it back',
+  async (world, dice, hypervisor, id) => {
+    const { store, control, time, checks } = world
+    const { name } = hypervisor
+    const { losses } = store
+    await control.remove(id)
     store.breakLink(name, 'loud')
-    await control.put(id, dice)
-    store.broken.delete(name)
-    store.spoilFor(20_000 + dice.below(400_000), id, dice)
     time.later(5_000, () => store.broken.delete(name))
+    await control.put(id, dice)
+    store.spoilFor(10_000 + dice.below(20_000), id, dice, (entry) => {
+      if (losses === store.losses) checks.willServe(hypervisor, id, entry)
+    })
   },
 )
 on(2, 'the control plane publishes everything again', ({ control }) => control.rebuild())

@@ -57,6 +57,8 @@ export class SimulatedStore implements PublishedStore {
   /** Undefined: records are plain. */
   readonly cipher: RecordCipher | undefined
   primary = new Region()
+  /** How often it has lost something. */
+  losses = 0
   #replica = new Region()
   /** An old dump of the region. */
   #dump = new Region()
@@ -105,13 +107,15 @@ export class SimulatedStore implements PublishedStore {
     return true
   }
 
-  /** Another program writes something in place of a record, and puts the record back after a while. */
-  spoilFor(ms: number, id: string, dice: Dice): void {
+  /** Another program writes something in place of a record, and puts the record back after a while: then `done`. */
+  spoilFor(ms: number, id: string, dice: Dice, done: (entry: Entry) => void): void {
     const entry = this.primary.entries.get(id)
     if (entry?.isFaulty !== false || !this.spoil(id, dice)) return
     const spoiled = this.primary.entries.get(id)
     this.time.later(ms, () => {
-      if (this.primary.entries.get(id) === spoiled) this.#write(id, entry)
+      if (this.primary.entries.get(id) !== spoiled) return
+      this.#write(id, entry)
+      done(entry)
     })
   }
 
@@ -197,6 +201,7 @@ export class SimulatedStore implements PublishedStore {
 
   #replace(region: Region, isUp = this.primary.isUp): string[] {
     const before = this.primary
+    this.losses += 1
     this.primary = region
     region.isUp = isUp // a copy may be of a server that was down
     region.clockMs = this.time.dice.pick(SKEWS_MS)

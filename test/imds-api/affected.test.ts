@@ -41,8 +41,7 @@ const CHANGES = routesOf(api.server)
   .map(({ method, path }) => `${method} ${path}`)
   .filter((route) =>
     OWNED.some(
-      ({ path, table, events, unimplemented }) =>
-        events !== undefined && unimplemented === undefined && route.split('/')[1] === (path ?? table!),
+      ({ path, table, unimplemented }) => unimplemented === undefined && route.split('/')[1] === (path ?? table!),
     ),
   )
   .filter((route) => route !== 'POST /servers/ID/resize')

@@ -141,24 +141,6 @@ t.test('PostgreSQL 15 by its URL', { skip: without('postgres') }, async (t) => {
     await database.close()
   })
 
-  t.test('a migration brings the triggers to those of its program, and leaves those that are the same', async (t) => {
-    const database = await openServer(url)
-    const triggersOf = async (table: string) =>
-      (
-        await client.query<{ oid: number }>(
-          'select oid from pg_trigger where tgrelid = $1::regclass and not tgisinternal order by oid',
-          [table],
-        )
-      ).rows
-    const ofServers = await triggersOf('servers')
-    await client.query('drop function event_of_config_maps cascade') // as if the resource was new
-    await migrate(database.db, { ...MIGRATIONS, '9002-more': ADDED, '9003-triggers': { ...ADDED, up: nothing } })
-    t.equal((await triggersOf('config_maps')).length, 2)
-    t.strictSame(await triggersOf('servers'), ofServers)
-    await forget('9003-triggers')
-    await database.close()
-  })
-
   t.test('an imds-api works with tables to which a later version has only added', async (t) => {
     t.match(await imdsApi(['--check'], env), {
       status: 1,

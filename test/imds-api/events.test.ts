@@ -2,9 +2,9 @@
 import { sql } from 'kysely'
 import t from 'tap'
 import { digest } from '../../src/imds-api/auth/secrets.ts'
-import { purgeEvents } from '../../src/imds-api/changes/events.ts'
-import { EVENT_FUNCTIONS, MAX_KEPT_EVENTS } from '../../src/imds-api/database/event-triggers.ts'
+import { MAX_KEPT_EVENTS, purgeEvents } from '../../src/imds-api/changes/events.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
+import { ALL_ROWS } from '../../src/imds-api/model/resources.ts'
 import { CLIENT_OF, ONE, secretOf, TWO } from '../support/fixtures/region.ts'
 import { BASE_URL } from '../support/fixtures/representations.ts'
 import { anApi, countOfLockWaits, openUrl, openTransaction, setRow } from '../support/programs/api.ts'
@@ -142,14 +142,14 @@ t.test('the rows of every table with resources have events: new, changed and del
   const { rows: withTriggers } = await sql<{ table: string }>`
     select distinct tgrelid::regclass::text as table from pg_trigger join pg_proc on pg_proc.oid = tgfoid
     where proname like 'event_of_%'`.execute(db)
-  const known = ['access_tokens', 'event_feeds', 'events', 'outbox', ...withTriggers.map(({ table }) => table)]
+  const tables = withTriggers.map(({ table }) => table)
+  const known = ['access_tokens', 'event_changes', 'event_feeds', 'events', 'outbox', ...tables]
   t.strictSame(
     found.map(({ table }) => table).filter((table) => !known.includes(table)),
     [],
   )
-  const { rows: functions } = await sql<{ text: string }>`
-    select prosrc as text from pg_proc where proname like 'event_of_%'`.execute(db)
-  t.equal(functions.length, Object.keys(EVENT_FUNCTIONS).filter((name) => name.startsWith('event_of_')).length)
+  const ofAccounts = ALL_ROWS.flatMap(({ table, isOfRegion }) => (table && isOfRegion !== true ? [table] : []))
+  t.strictSame(tables.sort(), [...ofAccounts, 'server_group_members'].sort())
   const image = await db.selectFrom('images').selectAll().executeTakeFirstOrThrow()
   const change = (set: string) => sql`update images set ${sql.raw(set)} where id = 'img-own01'`.execute(db)
   t.strictSame(
@@ -371,6 +371,29 @@ t.test('a page ends earlier if its events affect many resources', async (t) => {
   while (pages.at(-1)!.events.length > 0) pages.push(await read(cursor.replace(next, pages.at(-1)!.next)))
   t.equal(pages.flatMap(({ events }) => events).length, 30)
   await sql`delete from api_clients where id like 'cli-m%'`.execute(db)
+})
+
+t.test('the events of many changes in one statement are written at once, in one order of accounts', async (t) => {
+  const { next } = await read('?after=now')
+  await sql`
+    insert into config_maps (id, account_id, name, data, bytes)
+    select 'cfg-many' || number, case number % 2 when 0 then ${ONE} else ${TWO} end, '', '{}', 2
+    from generate_series(1, 20000) as number`.execute(db)
+  const [startedMs, rename] = [performance.now(), sql`update config_maps set name = 'new' where id like 'cfg-many%'`]
+  await inTransaction(db, async (tx) => {
+    await rename.execute(tx)
+    t.strictSame((await sql`select from event_changes where is_first`.execute(tx)).rows.length, 1)
+  })
+  t.comment(`${(performance.now() - startedMs).toFixed()} ms`)
+  const { rows } = await sql<{ action: string; events: number }>`
+    select action, count(*) as events from events where account_id = ${ONE} and id > ${Number(next.split('-')[1])}
+    group by action order by action`.execute(db)
+  t.strictSame(rows, [
+    { action: 'create', events: 10_000 },
+    { action: 'update', events: 10_000 },
+  ])
+  t.strictSame((await sql`select from event_changes`.execute(db)).rows, [])
+  await sql`delete from config_maps where id like 'cfg-many%'`.execute(db)
 })
 
 t.test('wrong parameters are refused, and unknown ones are ignored', async (t) => {

@@ -26,9 +26,11 @@ const api = await anApi(t, { region: withMary({ ...WITH_DATABASE_SERVER, address
 const { db, pool } = api.database
 const users = { ada: await api.userToken(ADA), mary: await api.userToken(MARY) }
 
-/** The collections of resources that have events, by type. */
+/** The collections of resources that have events, by type. Interfaces are in their servers. */
 const PATHS = new Map(
-  ALL_ROWS.filter(({ events }) => events !== undefined).map(({ type, path, table }) => [type, path ?? table!]),
+  ALL_ROWS.filter(({ name, table, isOfRegion }) => table && isOfRegion !== true && name !== 'interface').map(
+    ({ type, path, table }) => [type, path ?? table!],
+  ),
 )
 
 async function list<T = { readonly id: string; readonly owner?: string }>(

@@ -1,18 +1,22 @@
 /**
- * The events of an account: one for each committed change of its resources (database/event-triggers.ts writes them).
- * They are kept for 7 days, and at most MAX_KEPT_EVENTS of an account. Their numbers have no gaps, so a reader notices
- * deleted events.
+ * The events of an account: one for each committed change of its resources, written by triggers
+ * (database/migrations/0014-event-triggers.ts). They are kept for 7 days, and at most MAX_KEPT_EVENTS of an account.
+ * Their numbers have no gaps, so a reader notices deleted events.
  */
 import { sql, type RawBuilder, type Selectable } from 'kysely'
 import { PURGE_BATCH } from '../database/purge.ts'
 import type { Tables } from '../database/tables.ts'
-import type { Db, Tx } from '../database/transaction.ts'
+import type { Db } from '../database/transaction.ts'
 import { parseCursor, type Cursor } from '../model/events.ts'
 import { fieldFault, refuse, type Refusal } from '../model/refusal.ts'
 
 /** An event, and the epoch of the database. */
 export type EventRow = Selectable<Omit<Tables['events'], 'account_id'>> & { readonly epoch: string }
 
+/** PostgreSQL's channel of their notifications: `ACCOUNT RESOURCE`. */
+export const EVENTS_CHANNEL = 'imds_events'
+/** The most events of an account: write_events() deletes older ones. */
+export const MAX_KEPT_EVENTS = 100_000
 const RETENTION = '7 days'
 /** The value of `after` for future events only. */
 const NOW = 'now'
@@ -28,16 +32,6 @@ export interface ChangeOrigin {
 export function setOrigin({ actor, requestId, key }: ChangeOrigin): RawBuilder<string> {
   return sql`set_config('imds.actor', ${actor}, true) || set_config('imds.request_id', ${requestId}, true)
     || set_config('imds.idempotency_key', ${key}, true)`
-}
-
-/**
- * Locks the event feeds of the accounts of servers, in the order of the ids. Call it at the end of a transaction that
- * changes servers of several accounts: locks in the order of the changes could deadlock.
- */
-export async function lockFeeds(tx: Tx, serverIds: readonly string[]): Promise<void> {
-  await sql`
-    select from event_feeds where account_id in (select account_id from servers where id = any(${[...serverIds]}))
-    order by account_id for no key update`.execute(tx)
 }
 
 /**

@@ -9,7 +9,6 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
 import { Migrator, type Migration } from 'kysely/migration'
 import { StartFailure } from '../../runtime/listen.ts'
-import { replaceEventTriggers } from './event-triggers.ts'
 import * as first from './migrations/0001-first.ts'
 import * as ipv6 from './migrations/0002-ipv6-of-servers.ts'
 import * as events from './migrations/0003-events.ts'
@@ -23,6 +22,7 @@ import * as noBootWaits from './migrations/0010-no-boot-waits.ts'
 import * as regionIssuer from './migrations/0011-region-issuer.ts'
 import * as trustedServers from './migrations/0012-trusted-servers.ts'
 import * as fewerTables from './migrations/0013-fewer-tables.ts'
+import * as eventTriggers from './migrations/0014-event-triggers.ts'
 import { isRepeatable, type Db } from './transaction.ts'
 
 /**
@@ -52,6 +52,7 @@ export const MIGRATIONS: TableChanges = {
   '0011-region-issuer': { up: regionIssuer.up, oldest: '0011-region-issuer' },
   '0012-trusted-servers': { up: trustedServers.up, oldest: '0012-trusted-servers' },
   '0013-fewer-tables': { up: fewerTables.up, oldest: '0013-fewer-tables' },
+  '0014-event-triggers': { up: eventTriggers.up, oldest: '0013-fewer-tables' },
 }
 
 /**
@@ -106,8 +107,8 @@ type OwnTables = Readonly<{
 }>
 
 /**
- * Applies the missing migrations, and after them the triggers of this program: all or none. Rejects if the database is
- * of a later version that this program does not work with.
+ * Applies the missing migrations: all or none. Rejects if the database is of a later version that this program does not
+ * work with.
  */
 export async function migrate(db: Db, changes = MIGRATIONS): Promise<void> {
   const { missing, unknown, unsupported } = await compareMigrations(db, changes)
@@ -120,7 +121,6 @@ export async function migrate(db: Db, changes = MIGRATIONS): Promise<void> {
 }
 
 async function migrateTo(db: Db, changes: TableChanges): Promise<void> {
-  const last = Object.keys(changes).at(-1)
   const migrations = Object.fromEntries(
     Object.entries(changes).map(([migration, { up, oldest }]) => [
       migration,
@@ -128,7 +128,6 @@ async function migrateTo(db: Db, changes: TableChanges): Promise<void> {
         up: async (tx: Db) => {
           await sql`set local lock_timeout = ${sql.lit(LOCK_TIMEOUT_MS)}`.execute(tx)
           await up(tx)
-          if (migration === last) await replaceEventTriggers(tx)
           await tx.$extendTables<OwnTables>().insertInto('compatibility').values({ migration, oldest }).execute()
         },
       },

@@ -69,7 +69,7 @@ const SETTINGS: readonly Setting[] = [
   ['extra_float_digits', '1'],
   ['default_transaction_isolation', 'read committed'],
 ]
-/** The actor of the events of a command (event-triggers.ts). */
+/** The actor of the events of a command (migrations/0014-event-triggers.ts). */
 const OPERATOR: Setting = ['imds.actor', 'operator']
 /**
  * PostgreSQL ends a transaction that waits this long for its process, so that a process that was stopped, or whose

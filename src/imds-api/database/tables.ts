@@ -407,7 +407,7 @@ interface IdempotencyKeys {
   created_at: Default<Date>
 }
 
-/** Written by triggers only (event-triggers.ts). `id`: counts the events of the account. */
+/** Written by triggers only (migrations/0014-event-triggers.ts). `id`: counts the events of the account. */
 interface Events {
   account_id: string
   id: number

@@ -1,6 +1,6 @@
 /**
  * The resources of the interface, a row each, in the order of the sections of the OpenAPI document. Ids, URLs, texts of
- * errors, most limits of accounts, events, sections, lists and waits follow from it (ids.ts, account-limits.ts,
+ * errors, most limits of accounts, sections, lists and waits follow from it (ids.ts, account-limits.ts,
  * resources/kit/table.ts). What is special of a resource is in its own files in changes/ and resources/.
  */
 
@@ -22,8 +22,8 @@ export interface ResourceLimit {
  * without a slash at its ends; default: the table. `tag`: its section, if that is not its own. `example`: an id or
  * handle that the demo's region has; default: the first id that is given. `givesIds`: this program gives its ids.
  * `states`: those that it shows, and that a request can wait for. `present`: a condition of the rows that lists show,
- * the others are deleted; default: all. `events`: column -> field. A change of the column writes an event that names
- * the field. `isOfRegion`: every account sees all. `unimplemented`: all requests for it, or those that change it.
+ * the others are deleted; default: all. `isOfRegion`: every account sees all, and it
+ * has no events. `unimplemented`: all requests for it, or those that change it.
  */
 export interface ResourceRow {
   readonly prefix: string
@@ -38,7 +38,6 @@ export interface ResourceRow {
   readonly states?: readonly string[]
   readonly present?: string
   readonly limit?: ResourceLimit
-  readonly events?: Readonly<Record<string, string>>
   readonly isOfRegion?: true
   readonly unimplemented?: 'all' | 'changes'
 }
@@ -52,16 +51,6 @@ export const ROWS = {
     givesIds: true,
     states: ['creating', 'active', 'inactive', 'deleting', 'deleted', 'failed', 'unavailable'],
     present: 'servers.deleted_at is null',
-    events: {
-      ...same('name', 'status', 'locked', 'user_data', 'compatibility_mode', 'disk_encrypted', 'started_at'),
-      ...same('metadata_options', 'tags', 'console_token_expires', 'hypervisor'),
-      image_id: 'image',
-      server_type_id: 'server_type',
-      zone_id: 'zone',
-      migrating_to: 'hypervisor',
-      sealed_at: 'user_data_sealed',
-      events: 'maintenance',
-    },
   },
   interface: {
     prefix: 'int',
@@ -77,7 +66,6 @@ export const ROWS = {
     table: 'server_groups',
     givesIds: true,
     limit: { default: 256, minimum: 1, of: 'server groups, with the default one' },
-    events: { ...same('name', 'description'), is_default: 'default' },
   },
   cloudIp: {
     prefix: 'cip',
@@ -87,12 +75,6 @@ export const ROWS = {
     givesIds: true,
     states: ['unmapped', 'reserved', 'mapped'],
     limit: {},
-    events: {
-      ...same('name', 'reverse_dns', 'port_translators', 'status'),
-      interface_id: 'interface',
-      server_group_id: 'server_group',
-      database_server_id: 'database_server',
-    },
   },
   /** A deleted image does not exist for clients. The region file may give an image any other state. */
   image: {
@@ -105,10 +87,6 @@ export const ROWS = {
     states: ['creating', 'available', 'deprecated', 'failed', 'deleting'],
     present: `images.status <> 'deleted'`,
     limit: { default: 50, of: 'images of the account: its snapshots, and its images of the region file' },
-    events: {
-      ...same('name', 'username', 'status', 'locked', 'description', 'source', 'source_trigger', 'source_type', 'arch'),
-      ...same('official', 'public', 'compatibility_mode', 'min_ram', 'disk_size', 'virtual_size', 'licence_name'),
-    },
   },
   /**
    * The default type of a new server is an available one. A request may name an experimental one, but not a deprecated
@@ -143,12 +121,6 @@ export const ROWS = {
     table: 'database_servers',
     states: ['creating', 'active', 'deleting', 'deleted', 'failing', 'failed'],
     present: 'database_servers.deleted_at is null',
-    events: {
-      ...same('name', 'description', 'status', 'locked', 'allow_access', 'database_engine', 'database_version'),
-      ...same('maintenance_weekday', 'maintenance_hour', 'deleted_at'),
-      database_server_type_id: 'database_server_type',
-      zone_id: 'zone',
-    },
     unimplemented: 'changes',
   },
   databaseType: {
@@ -167,7 +139,6 @@ export const ROWS = {
     table: 'config_maps',
     givesIds: true,
     limit: { default: 100 },
-    events: same('name', 'data'),
   },
   account: {
     prefix: 'acc',
@@ -175,21 +146,12 @@ export const ROWS = {
     about: 'Who owns resources, and their limits.',
     table: 'accounts',
     states: ['pending', 'active', 'overdue', 'warning', 'suspended', 'terminated', 'closed', 'deleted'],
-    events: {
-      ...same('name', 'status', 'address_1', 'address_2', 'city', 'county', 'postcode', 'country_code'),
-      ...same('vat_registration_number', 'telephone_number', 'telephone_verified', 'verified_telephone', 'verified_at'),
-      ...same('verified_ip', 'valid_credit_card', 'ram_limit', 'dbs_ram_limit', 'cloud_ips_limit'),
-      ...same('load_balancers_limit', 'block_storage_limit'),
-      owner_id: 'owner',
-      library_ftp_password_hash: 'library_ftp_password',
-    },
   },
   user: {
     prefix: 'usr',
     kind: 'user',
     about: 'People who own accounts or work for them.',
     table: 'users',
-    events: { ...same('name', 'email_address', 'email_verified', 'ssh_key', 'messaging_pref'), totp_secret: '2fa' },
   },
   apiClient: {
     prefix: 'cli',
@@ -199,12 +161,6 @@ export const ROWS = {
     givesIds: true,
     present: 'api_clients.revoked_at is null',
     limit: { default: 100 },
-    events: {
-      ...same('name', 'description', 'permissions_group', 'read_only', 'expires_at', 'allow_access', 'trusted_servers'),
-      revoked_at: 'revoked_at',
-      secret_sha256: 'secret',
-      former_secret_until: 'secret',
-    },
   },
   application: {
     prefix: 'app',
@@ -214,7 +170,6 @@ export const ROWS = {
     givesIds: true,
     present: 'applications.revoked_at is null',
     limit: { default: 50 },
-    events: { ...same('name', 'description', 'revoked_at'), secret_sha256: 'secret' },
   },
   collaboration: {
     prefix: 'col',
@@ -229,7 +184,6 @@ export const ROWS = {
       counted: `collaborations.status in ('pending', 'accepted')`,
       remedy: 'end or cancel one first',
     },
-    events: { ...same('email', 'role', 'status', 'started_at', 'finished_at'), user_id: 'user' },
   },
   databaseSnapshot: { prefix: 'dbi', kind: 'database snapshot', path: 'database_snapshots', unimplemented: 'all' },
   firewallPolicy: { prefix: 'fwp', kind: 'firewall policy', path: 'firewall_policies', unimplemented: 'all' },
@@ -274,10 +228,6 @@ export const ALL_ROWS: readonly NamedRow[] = Object.entries<ResourceRow>(ROWS).m
 /** `a server`, `an image`. */
 export function withArticle(kind: string): string {
   return `${/^[aeio]/i.test(kind) ? 'an' : 'a'} ${kind}`
-}
-
-function same(...names: readonly string[]): Readonly<Record<string, string>> {
-  return Object.fromEntries(names.map((name) => [name, name]))
 }
 
 export type CloudIpStatus = (typeof ROWS.cloudIp.states)[number]

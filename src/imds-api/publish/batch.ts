@@ -28,7 +28,6 @@ import {
   type RemoveResult,
 } from '../../store/publisher.ts'
 import { cancelActions } from '../changes/actions.ts'
-import { lockFeeds } from '../changes/events.ts'
 import { setValues } from '../changes/own-rows.ts'
 import { finishPublish, OTHER_INCARNATION } from '../changes/servers.ts'
 import { tryLock } from '../database/advisory-locks.ts'
@@ -153,7 +152,6 @@ async function publishRows(parts: BatchParts, tx: Tx, ids: readonly string[], ro
   const retried = refused.map((of) => of[0]!) // the oldest: the addresses that it freed are still in the record
   if (retried.length > 0) await postpone(tx, retried)
   await checkHistory(tx, parts.history)
-  if (rows.size > 1) await lockFeeds(tx, [...rows.keys()]) // last: creates of these accounts wait for them
   return ids.filter((id) => !rows.has(id))
 }
 

@@ -8,8 +8,10 @@ import { keyOf, type ResourceKey } from './kit/affected.ts'
 import type { Representation, Site } from './kit/forms.ts'
 import { nullable, Time } from './kit/schemas.ts'
 
-/** The types of resources that have events. database/event-triggers.ts has their triggers. */
-export const EVENT_TYPES = ['interface', ...ALL_ROWS.filter(({ events }) => events).map(({ type }) => type)].sort()
+/** The types of resources that have events: all of an account. */
+export const EVENT_TYPES = ALL_ROWS.filter(({ table, isOfRegion }) => table !== undefined && isOfRegion !== true)
+  .map(({ type }) => type)
+  .sort()
 
 const Nested = Type.Object(
   { id: Type.String(), resource_type: Type.String(), url: Type.String({ format: 'uri' }) },

@@ -1,7 +1,7 @@
 /**
  * All tables. PostgreSQL holds every rule that concurrent requests could break: addresses and names are unique, an
  * account has one default group, and a cloud IP has a destination if and only if it is not free. The triggers of events
- * are in database/event-triggers.ts.
+ * are in 0014-event-triggers.ts.
  */
 import { sql, type Kysely } from 'kysely'
 

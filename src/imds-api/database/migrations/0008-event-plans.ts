@@ -1,5 +1,5 @@
-/** Brings the functions of events to those that look only by an index (event-triggers.ts). */
+/** Brought the functions of events to those that look only by an index, which 0014-event-triggers.ts replaces. */
 
 export async function up(): Promise<void> {
-  // migrate.ts replaces them with each migration
+  // migrate.ts replaced them with each migration
 }

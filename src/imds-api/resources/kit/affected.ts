@@ -1,7 +1,7 @@
 /**
  * Which resources show a change: those whose form has a link to the changed one. It follows from the links that the forms
- * declare, at the time when the event is read, and from what the resource was linked to before (event-triggers.ts). So a
- * program that reads again what its events affect has what a GET returns.
+ * declare, at the time when the event is read, and from what the resource was linked to before, which the event has. So
+ * a program that reads again what its events affect has what a GET returns.
  *
  * Only resources that the reader may see are named, and none that is deleted. What belongs to a region, or to another
  * account, has no events here: it is shown by resources of all accounts.

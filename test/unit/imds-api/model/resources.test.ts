@@ -1,10 +1,8 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
-import { EVENT_FUNCTIONS } from '../../../../src/imds-api/database/event-triggers.ts'
 import { ABOUT } from '../../../../src/imds-api/http/openapi-about.ts'
 import { ACCOUNT_LIMITS } from '../../../../src/imds-api/model/account-limits.ts'
 import { ALL_ROWS, type NamedRow } from '../../../../src/imds-api/model/resources.ts'
-import { EVENT_TYPES } from '../../../../src/imds-api/resources/event-form.ts'
 import { RESOURCES } from '../../../../src/imds-api/resources/kit/table.ts'
 
 const SRC = new URL('../../../../src/imds-api/', import.meta.url).pathname
@@ -55,14 +53,6 @@ test('no two resources have one prefix, type or path', () => {
     ({ table, path = table }: NamedRow) => path,
   ])
     expect(new Set(ALL_ROWS.map(of)).size).toBe(ALL_ROWS.length)
-})
-
-test('each table with triggers is that of a resource, or of parts of resources', () => {
-  const parts = ['collaborators', 'interfaces', 'members']
-  const tables = ALL_ROWS.filter(({ events }) => events).map(({ table }) => table!)
-  const functions = Object.keys(EVENT_FUNCTIONS).filter((name) => name.startsWith('event_of_'))
-  expect(functions.sort()).toEqual([...tables, ...parts].map((name) => `event_of_${name}`).sort())
-  expect(EVENT_TYPES).toEqual([...EVENT_TYPES].sort())
 })
 
 test('each limit of a resource has a default and a text', () => {

@@ -4,6 +4,7 @@
  */
 import { sql, type Insertable } from 'kysely'
 import { LRUCache } from 'lru-cache'
+import { runPrepared } from '../database/prepared.ts'
 import { deleteInBatches } from '../database/purge.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Db } from '../database/transaction.ts'
@@ -129,7 +130,7 @@ export class AccessTokens {
   }
 
   async #find(db: Db, token: string): Promise<{ readonly check: TokenCheck; readonly expiresAtMs: number }> {
-    const row = await db
+    const query = db
       .selectFrom('access_tokens')
       .leftJoin('api_clients', 'api_clients.id', 'access_tokens.client_id')
       .leftJoin('token_families', 'token_families.id', 'access_tokens.family_id')
@@ -151,7 +152,7 @@ export class AccessTokens {
       .where('api_clients.revoked_at', 'is', null)
       .where('token_families.revoked_at', 'is', null)
       .where(sql<boolean>`(server_id is null or ${trustsServer(sql.ref('access_tokens.server_id'))})`)
-      .executeTakeFirst()
+    const [row] = await runPrepared(db, query)
     if (row === undefined) return { check: { kind: 'unknown' }, expiresAtMs: 0 }
     const { client_id, account_id, application_id, user_id, scopes, permissions_group: group } = row
     const tokenHolder: TokenHolder =

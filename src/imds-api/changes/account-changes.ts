@@ -7,6 +7,7 @@ import { notFound, shed, type Refusal } from '../model/refusal.ts'
 import { setOrigin, type ChangeOrigin } from './events.ts'
 import { inFlightRefusal, KeyedChange, type KeyOfClient } from './keyed-change.ts'
 import { lockAccount, type LockedAccount } from './limits.ts'
+import { PLAN_BY_INDEX } from '../database/prepared.ts'
 import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
 
 /**
@@ -187,7 +188,7 @@ export class AccountChanges {
   async #transact<T>(key: string, work: (tx: Tx) => Promise<T>): Promise<T> {
     const attempt = () =>
       inTransaction(this.#db, async (tx) => {
-        await sql`select set_config('lock_timeout', ${String(LOCK_WAIT_MS)}, true)`.execute(tx)
+        await sql`select set_config('lock_timeout', ${String(LOCK_WAIT_MS)}, true), ${PLAN_BY_INDEX}`.execute(tx)
         return { result: await work(tx) }
       })
     for (let tries = 1; ; tries++) {

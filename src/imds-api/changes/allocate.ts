@@ -1,6 +1,7 @@
 /** Gives out ids and addresses inside of a transaction, and takes addresses back. */
 import { sql, type Selectable } from 'kysely'
 import { tryLock } from '../database/advisory-locks.ts'
+import { runPrepared } from '../database/prepared.ts'
 import { deleteInBatches } from '../database/purge.ts'
 import type { Tables } from '../database/tables.ts'
 import { formatId } from '../model/ids.ts'
@@ -19,8 +20,8 @@ export async function nextId(db: Db, prefix: Prefix): Promise<string> {
     const { rows } = await sql<{ number: number }>`
       select nextval(${`ids_${prefix}`}::regclass) as number`.execute(db)
     const id = formatId(prefix, rows[0]!.number)
-    const given = await db.selectFrom('given_ids').select('id').where('id', '=', id).executeTakeFirst()
-    if (given === undefined) return id
+    const given = await runPrepared(db, sql`select from given_ids where id = ${id}`)
+    if (given.length === 0) return id
   }
 }
 
@@ -215,18 +216,18 @@ async function takeFree(
   const address = sql<string>`${`${kind} `} || (${String(range.first)}::numeric + number)`
   for (;;) {
     // the limit inside: else PostgreSQL may lock all that are free
-    const { rows } = await sql<{ number: number }>`
+    const search = sql<{ number: number }>`
       select number from (
         select number from generate_series(${from}::bigint, ${to}::bigint) as wanted (number)
         where ${isFree} order by number limit ${CANDIDATES}) as free
-      where ${tryLock('address', address)} limit 1`.execute(tx)
-    const [found] = rows
+      where ${tryLock('address', address)} limit 1`
+    const [found] = await runPrepared(tx, search)
     if (found === undefined) return undefined
     // looks again, in a statement that sees what was committed before the lock
-    const { numAffectedRows } = await sql`
+    const insert = sql`
       insert into allocations (pool_id, number, holder)
       select ${id}::integer, number, ${holder} from (values (${found.number}::bigint)) as wanted (number)
-      where ${isFree} on conflict do nothing`.execute(tx)
-    if (numAffectedRows === 1n) return found.number
+      where ${isFree} on conflict do nothing returning true`
+    if ((await runPrepared(tx, insert)).length === 1) return found.number
   }
 }

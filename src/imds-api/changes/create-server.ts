@@ -9,13 +9,14 @@ import { compactUserData, userDataFault } from '../model/user-data.ts'
 import { nextId } from './allocate.ts'
 import { requestAction, type ComputeMode } from './actions.ts'
 import { reserveCloudIp } from './cloud-ips.ts'
-import { createInterface } from './interfaces.ts'
+import { allocateInterface } from './interfaces.ts'
 import { refuseBeyondLimit } from './limits.ts'
 import { usersOf } from './members.ts'
 import { placeServer } from './hypervisors.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 import { joinGroups, missingGroups } from './server-groups.ts'
 import type { ServerValues } from './server-requests.ts'
+import { runPrepared } from '../database/prepared.ts'
 import type { Tx } from '../database/transaction.ts'
 import { shortDescription, isVisibleTo } from './images.ts'
 import { addRow, findLocked } from './own-rows.ts'
@@ -36,6 +37,9 @@ export interface NewServer extends ServerValues {
 export async function createServer(tx: Tx, compute: ComputeMode, accountId: string, asked: NewServer): Promise<string> {
   const found = await findNamedResources(tx, accountId, asked)
   await refuseBeyondLimit(tx, accountId, 'ram_limit', found.serverType.ram)
+  const id = await nextId(tx, 'srv')
+  const ownInterface = await allocateInterface(tx, id)
+  // late: other creates there wait for it until the commit
   const hypervisor = await placeServer(tx, { zoneId: found.zoneId, ram: found.serverType.ram })
   if (hypervisor === undefined)
     throw refuse(
@@ -43,7 +47,6 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
       `no hypervisor of the ${found.zoneId === undefined ? 'region' : 'zone'} has ` +
         `${found.serverType.ram} MB of RAM free`,
     )
-  const id = await nextId(tx, 'srv')
   await addRow(tx, 'servers', {
     id,
     account_id: accountId,
@@ -64,8 +67,8 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
   })
   await joinGroups(tx, id, found.groupIds)
   await copyKeys(tx, accountId, id)
-  const interfaceId = await createInterface(tx, id)
-  if (asked.cloudIp !== false) await reserveCloudIp(tx, accountId, interfaceId, asked.cloudIp)
+  await addRow(tx, 'interfaces', ownInterface)
+  if (asked.cloudIp !== false) await reserveCloudIp(tx, accountId, ownInterface.id, asked.cloudIp)
   await refuseBeyondRecord(tx, [id])
   await requestAction(tx, compute, id, { kind: 'create' })
   return id
@@ -100,7 +103,7 @@ async function findNamedResources(tx: Tx, accountId: string, asked: NewServer) {
 
 /** `texts`: JSON, of another account's image. */
 async function checkImage(tx: Tx, accountId: string, name: string, faults: Detail[]) {
-  const image = await tx
+  const query = tx
     .selectFrom('images')
     .select(['id', 'status', 'arch', 'compatibility_mode', 'min_ram'])
     .select(
@@ -112,7 +115,7 @@ async function checkImage(tx: Tx, accountId: string, name: string, faults: Detai
     .where((where) => where.or([where('id', '=', name), where('handle', '=', name)]))
     .where(isVisibleTo(accountId))
     .forKeyShare()
-    .executeTakeFirst()
+  const [image] = await runPrepared(tx, query)
   if (image === undefined) faults.push(noSuchIn('image', 'image', name, '/1.0/images'))
   else if (image.status !== 'available')
     faults.push(fieldFault('image', 'not_available', `image: ${name} is ${image.status}: name one that is available`))
@@ -138,7 +141,7 @@ async function checkServerType(
       : types
           .where('status', '!=', 'deprecated')
           .where((where) => where.or([where('id', '=', name), where('handle', '=', name)]))
-  const serverType = await matching.forKeyShare().executeTakeFirst()
+  const [serverType] = await runPrepared(tx, matching.forKeyShare())
   if (serverType === undefined) {
     faults.push(
       name === undefined
@@ -168,7 +171,7 @@ async function checkZone(tx: Tx, name: string, faults: Detail[]): Promise<string
 
 async function lockDefaultGroup(tx: Tx, accountId: string): Promise<string[]> {
   const groups = tx.selectFrom('server_groups').select('id').where('account_id', '=', accountId)
-  return (await groups.where('is_default', '=', true).forKeyShare().execute()).map(({ id }) => id)
+  return (await runPrepared(tx, groups.where('is_default', '=', true).forKeyShare())).map(({ id }) => id)
 }
 
 /**
@@ -176,8 +179,9 @@ async function lockDefaultGroup(tx: Tx, accountId: string): Promise<string[]> {
  * a key affect only newer servers.
  */
 async function copyKeys(tx: Tx, accountId: string, serverId: string): Promise<void> {
-  await sql`
+  const copy = sql`
     insert into server_keys (server_id, user_id, key)
     select ${serverId}, users.id, users.ssh_key from users
-    where users.ssh_key is not null and users.id in ${usersOf(sql`array[${accountId}]::text[]`)}`.execute(tx)
+    where users.ssh_key is not null and users.id in ${usersOf(sql`array[${accountId}]::text[]`)}`
+  await runPrepared(tx, copy)
 }

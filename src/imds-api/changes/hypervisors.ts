@@ -3,6 +3,7 @@
  * both of its hypervisors.
  */
 import { sql } from 'kysely'
+import { runPrepared } from '../database/prepared.ts'
 import { refuse } from '../model/refusal.ts'
 import type { Tx, Db } from '../database/transaction.ts'
 
@@ -73,15 +74,15 @@ export async function placeServer(
   tx: Tx,
   { zoneId, ram, only = [], except = '' }: WantedPlacement,
 ): Promise<LockedHypervisor | undefined> {
-  const isWanted = sql`removed_at is null and drained_at is null and name <> ${except}
+  const isWanted = sql`removed_at is null and drained_at is null and ram >= ${ram} and name <> ${except}
     ${zoneId === undefined ? sql`` : sql`and zone_id = ${zoneId}`}
     ${only.length === 0 ? sql`` : sql`and name = any(${[...only]})`}`
   const fitting = async (limit: number | null) => {
-    const { rows } = await sql<{ name: string; free: number }>`
+    const query = sql<{ name: string; free: number }>`
       select name, ${freeRam} as free from (
         select name, ram from hypervisors where ${isWanted} order by random() limit ${limit}) as hypervisors
-      order by free desc, name`.execute(tx)
-    return rows.filter(({ free }) => free >= ram).map(({ name }) => name)
+      order by free desc, name`
+    return (await runPrepared(tx, query)).filter(({ free }) => free >= ram).map(({ name }) => name)
   }
   const take = async (name: string, locked: 'wait' | 'skip locked') => {
     const hypervisor = await lockHypervisor(tx, name, locked)
@@ -108,14 +109,14 @@ export async function lockHypervisor(
   name: string,
   locked: 'wait' | 'skip locked',
 ): Promise<LockedHypervisor | undefined> {
-  const { rows: found } = await sql`
+  const lock = sql`
     select from hypervisors where name = ${name} and removed_at is null
-    for no key update ${locked === 'wait' ? sql`` : sql`skip locked`}`.execute(tx)
-  if (found.length === 0) return undefined
+    for no key update ${locked === 'wait' ? sql`` : sql`skip locked`}`
+  if ((await runPrepared(tx, lock)).length === 0) return undefined
   // in a second statement, which sees what was committed before the lock was taken
-  const { rows } = await sql<LockedHypervisor>`
-    select name, zone_id, drained_at, ${freeRam} as free from hypervisors where name = ${name}`.execute(tx)
-  return rows[0]
+  const query = sql<LockedHypervisor>`
+    select name, zone_id, drained_at, ${freeRam} as free from hypervisors where name = ${name}`
+  return (await runPrepared(tx, query))[0]
 }
 
 const freeRam = sql<number>`(ram - (

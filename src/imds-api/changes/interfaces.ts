@@ -1,14 +1,17 @@
 /** The network interfaces of servers, and their addresses. changes/servers.ts deletes them with the record. */
-import { sql } from 'kysely'
+import { sql, type Insertable } from 'kysely'
 import { refuse } from '../model/refusal.ts'
 import { ipv6Faults, ipv6OfServer } from '../model/server-ipv6.ts'
 import { markChanged } from '../database/outbox.ts'
+import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import { allocateAddress, ipv6NetworkOf, lockPools, nextId, readPools } from './allocate.ts'
-import { addRow } from './own-rows.ts'
 
-/** Returns the id of the interface of a new server. */
-export async function createInterface(tx: Tx, serverId: string): Promise<string> {
+/** The interface of a new server, with its addresses: the row, to be added. */
+export async function allocateInterface(
+  tx: Tx,
+  serverId: string,
+): Promise<Insertable<Tables['interfaces']> & { readonly id: string }> {
   const id = await nextId(tx, 'int')
   const [mac, ipv4] = [await allocateAddress(tx, 'mac', id), await allocateAddress(tx, 'private_ipv4', id)]
   if (mac === undefined || ipv4 === undefined)
@@ -16,15 +19,14 @@ export async function createInterface(tx: Tx, serverId: string): Promise<string>
   // after the allocation, whose foreign key makes giveIpv6Addresses wait for this transaction, or this one for it
   const network = ipv6NetworkOf(await readPools(tx, ['private_ipv4']), ipv4.address)
   const ipv6 = network === undefined ? undefined : ipv6OfServer(network, mac.address, ipv4.address)
-  await addRow(tx, 'interfaces', {
+  return {
     id,
     server_id: serverId,
     mac_address: mac.address,
     ipv4_address: ipv4.address,
     ipv4_prefix_length: ipv4.prefixLength ?? null,
     ...(ipv6 && { ipv6_address: ipv6.address, ipv6_prefix: ipv6.prefix ?? null }),
-  })
-  return id
+  }
 }
 
 /**

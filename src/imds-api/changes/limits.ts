@@ -4,6 +4,7 @@ import type { AccountLimit } from '../model/account-limits.ts'
 import { ALL_ROWS, ROWS, type ResourceLimitName } from '../model/resources.ts'
 import { SERVER_ACTIONS } from '../model/server-actions.ts'
 import { refuse } from '../model/refusal.ts'
+import { runPrepared } from '../database/prepared.ts'
 import { setOrigin, type ChangeOrigin } from './events.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
@@ -104,9 +105,9 @@ interface Use {
  */
 export async function refuseBeyondLimit(tx: Tx, accountId: string, limit: CountedLimitName, more = 1): Promise<Use> {
   const { used: countOf, of, remedy } = COUNTED_LIMITS[limit]
-  const { rows } = await sql<Use>`
-    select (${countOf(accountId)}) as used, ${sql.ref(limit)} as most from accounts where id = ${accountId}`.execute(tx)
-  const { used, most } = rows[0]!
+  const query = sql<Use>`
+    select (${countOf(accountId)}) as used, ${sql.ref(limit)} as most from accounts where id = ${accountId}`
+  const { used, most } = (await runPrepared(tx, query))[0]!
   if (used + more > most)
     throw refuse(
       'account_limit_reached',

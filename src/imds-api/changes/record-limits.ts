@@ -6,6 +6,7 @@ import { sql } from 'kysely'
 import { MAX_RECORD_BYTES } from '../../metadata/instance.ts'
 import { MAX_PUBLIC_KEYS, MAX_SERVER_GROUPS } from '../../metadata/schema.ts'
 import { MAX_CLOUD_IPS } from '../../metadata/schema-interface.ts'
+import { runPrepared } from '../database/prepared.ts'
 import { refuse } from '../model/refusal.ts'
 import type { Tx } from '../database/transaction.ts'
 
@@ -30,7 +31,7 @@ export async function refuseBeyondRecord(tx: Tx, serverIds: readonly string[]): 
   const ids = [...serverIds]
   // The JSON of a server group is made once. A full join is never a nested loop, whatever PostgreSQL guesses of the
   // tables: 258 servers in 200 groups have 51,600 memberships.
-  const { rows } = await sql<{ id: string; groups: number; keys: number; cloud_ips: number; bytes: number }>`
+  const query = sql<{ id: string; groups: number; keys: number; cloud_ips: number; bytes: number }>`
     with sizes as materialized (
       select id, octet_length(json_build_object('id', id, 'name', coalesce(nullif(name, ''), id))::text) as bytes
       from server_groups where account_id = (select account_id from servers where id = ${ids[0]})),
@@ -66,7 +67,8 @@ export async function refuseBeyondRecord(tx: Tx, serverIds: readonly string[]): 
       where servers.id = any(${ids})) as added
     where groups > ${MAX_SERVER_GROUPS} or keys > ${MAX_PUBLIC_KEYS} or cloud_ips > ${MAX_CLOUD_IPS}
       or bytes > ${MAX_ADDED_BYTES}
-    order by id`.execute(tx)
+    order by id`
+  const rows = await runPrepared(tx, query)
   const [first, ...others] = rows.flatMap(({ id, groups, keys, cloud_ips: cloudIps, bytes }) =>
     (
       [

@@ -1,8 +1,9 @@
 /**
- * Queries that are built once and that each connection prepares once. They are for the most frequent reads, because
- * building a query with its joins takes longer than running it. Their columns are listed one by
- * one, because a prepared `select *` fails once a later version adds a column.
+ * Queries that each connection prepares once, because PostgreSQL plans most of them longer than it runs them; and among
+ * them those that are built once, because building a query with its joins takes longer too. Their columns are listed
+ * one by one, because a prepared `select *` fails once a later version adds a column.
  */
+import { hash } from 'node:crypto'
 import { CompiledQuery, sql } from 'kysely'
 import type pg from 'pg'
 import type { Db } from './transaction.ts'
@@ -24,9 +25,8 @@ export function prepare<Values extends readonly unknown[], Row>(
   let built: CompiledQuery<Row> | undefined
   return async (db, ...values) => {
     built ??= build(...placeholders, db).compile(db)
-    // Kysely does not know names, but gives its `sql` to node-postgres as it is, which takes an object with a name.
-    const named = { name, text: built.sql } as unknown as string
-    return (await db.executeQuery<Row>(CompiledQuery.raw(named, bind(built, placeholders, values)))).rows
+    const query = CompiledQuery.raw(named(name, built.sql), bind(built, placeholders, values))
+    return (await db.executeQuery<Row>(query)).rows
   }
 }
 
@@ -41,6 +41,25 @@ export function prepareForPool<Values extends readonly unknown[], Row>(
     const query = { name, text: built.sql, values: bind(built, placeholders, values) }
     return (await pool.query<Row & object>(query)).rows[0]
   }
+}
+
+/**
+ * Runs a query that has few texts. In a change of an account, each is prepared under its digest: these transactions set
+ * PLAN_BY_INDEX.
+ */
+export async function runPrepared<Row>(
+  db: Db,
+  query: { compile(by: Db): CompiledQuery<Row> },
+): Promise<readonly Row[]> {
+  const compiled = query.compile(db)
+  if (!db.isTransaction) return (await db.executeQuery(compiled)).rows
+  const { sql: text, parameters } = compiled
+  return (await db.executeQuery<Row>(CompiledQuery.raw(named(hash('sha1', text), text), [...parameters]))).rows
+}
+
+/** Kysely does not know names, but gives its `sql` to node-postgres as it is, which takes an object with a name. */
+function named(name: string, text: string): string {
+  return { name, text } as unknown as string
 }
 
 function bind({ parameters }: CompiledQuery, placeholders: readonly unknown[], values: readonly unknown[]): unknown[] {

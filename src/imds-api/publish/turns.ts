@@ -41,8 +41,9 @@ export class PublishTurns {
    */
   async next(except: readonly string[], onlyUrgent: boolean): Promise<PublishBatch | undefined> {
     this.#count += 1
+    const waiting = await this.#kinds()
     const order = this.#count % MASS_TURN === 0 ? [false, true] : [true, false]
-    for (const isUrgent of order.filter((urgent) => urgent || !onlyUrgent)) {
+    for (const isUrgent of order.filter((urgent) => waiting.has(urgent) && (urgent || !onlyUrgent))) {
       const ids = await this.#take(except, isUrgent)
       if (ids.length > 0) return { ids, isUrgent }
     }
@@ -57,6 +58,15 @@ export class PublishTurns {
       where id in (
         select id from outbox where retry_at <= now() or retry_at > now() + make_interval(secs => ${RETRY_SECONDS})
         for update skip locked)`.execute(this.#db)
+  }
+
+  /** Which kinds of changes wait, or are being published. To plan the search for accounts takes ten times as long. */
+  async #kinds(): Promise<ReadonlySet<boolean>> {
+    const first = (isUrgent: boolean) => sql`(
+      select urgent from outbox where urgent = ${sql.lit(isUrgent)} and retry_at is null order by account_id limit 1)`
+    const { rows } = await sql<{ kinds: (boolean | null)[] }>`
+      select array[${first(true)}, ${first(false)}] as kinds`.execute(this.#db)
+    return new Set(rows[0]!.kinds.filter((urgent) => urgent !== null))
   }
 
   /**

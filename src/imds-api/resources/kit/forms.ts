@@ -4,6 +4,7 @@
  */
 import { sql, type RawBuilder } from 'kysely'
 import Type, { type TObject, type TSchema } from 'typebox'
+import { runPrepared } from '../../database/prepared.ts'
 import type { Db } from '../../database/transaction.ts'
 import { MAX_PAGE_SIZE } from '../../http/paging.ts'
 import { noSuch } from '../../model/refusal.ts'
@@ -150,11 +151,8 @@ export class Form {
 
   /** Loads a member by its id or handle. Refuses if it is not among the rows. */
   async load(db: Db, site: Site, id: string, { join, where }: RowsOf): Promise<Representation> {
-    const { rows } = await this.query(db, {
-      ...(join && { join }),
-      where: sql`${where} and ${this.isNamed(id)}`,
-    }).execute(db)
-    return this.represent(site, id, rows[0])
+    const query = this.query(db, { ...(join && { join }), where: sql`${where} and ${this.isNamed(id)}` })
+    return this.represent(site, id, (await runPrepared(db, query))[0])
   }
 
   /** Represents a member that was asked for by its id or handle. Refuses if there is none. */

@@ -5,7 +5,7 @@
 import { pino } from 'pino'
 import t from 'tap'
 import { Waiters } from '../../src/limits/waiters.ts'
-import { COMPUTE_CHANNEL } from '../../src/imds-api/changes/servers.ts'
+import { COMPUTE_CHANNEL } from '../../src/imds-api/changes/handshake.ts'
 import { purgeActions, readActionQueue } from '../../src/imds-api/changes/action-queue.ts'
 import { readHypervisorUsage } from '../../src/imds-api/changes/hypervisors.ts'
 import type { Waiter } from '../../src/limits/waiter.ts'

@@ -5,7 +5,7 @@
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
 import { buildHypervisorCheck } from '../../src/imds-api/service/background.ts'
-import { enqueueAgain, enqueueAllServers } from '../../src/imds-api/changes/servers.ts'
+import { enqueueAgain, enqueueAllServers } from '../../src/imds-api/changes/rebuild.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { CommandFailure } from '../../src/runtime/exit-status.ts'
 import { publishBatch } from '../../src/imds-api/publish/batch.ts'

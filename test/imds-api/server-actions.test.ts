@@ -4,7 +4,7 @@
  */
 import { sql } from 'kysely'
 import t from 'tap'
-import { purgeServers } from '../../src/imds-api/changes/servers.ts'
+import { purgeServers } from '../../src/imds-api/changes/server-purge.ts'
 import { SERVER_ACTIONS } from '../../src/imds-api/model/server-actions.ts'
 import { aRegion, ONE, TWO } from '../support/fixtures/region.ts'
 import { BASE_URL, nestedImage, TIME } from '../support/fixtures/representations.ts'

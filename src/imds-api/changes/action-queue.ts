@@ -7,12 +7,12 @@
  */
 import { sql, type RawBuilder } from 'kysely'
 import { deleteInBatches, PURGE_BATCH } from '../database/purge.ts'
-import type { Tx, Db } from '../database/transaction.ts'
+import type { Db } from '../database/transaction.ts'
 import { notFound, refuse } from '../model/refusal.ts'
 import type { ActionKind, ActionOutcome } from '../model/server-actions.ts'
 import type { AccountChanges } from './account-changes.ts'
 import { actionAfter, finishAction, giveOut, actionState } from './actions.ts'
-import { COMPUTE_CHANNEL } from './servers.ts'
+import { AWAITS_PUBLISH, wakeHypervisor } from './handshake.ts'
 
 /** The most actions that are given out at once. */
 const MAX_GIVEN_OUT = 64
@@ -20,16 +20,6 @@ const MAX_GIVEN_OUT = 64
 const [RETENTION, MAX_FINISHED, MAX_FINISHED_OF_DELETED] = ['30 days', 1000, 16]
 /** Longer than the interval between two purges, even if a process was down in between. */
 const PURGE_WINDOW = '6 hours'
-
-/**
- * True for the actions of a server that was never published, and for its creation until the present record is. The store
- * may refuse a record, because another server has its id or its address (after a restore of the database). A subquery
- * that PostgreSQL does not hash: it would read the whole table.
- */
-const AWAITS_PUBLISH = sql<boolean>`(
-  not servers.is_published
-  or action.kind = 'create'
-    and (select true from outbox where outbox.server_id = servers.id limit 1) is not null)`
 
 /**
  * True for the servers of a hypervisor, and for the deleted ones of hypervisors that the region no longer has: others
@@ -154,11 +144,6 @@ async function findAction(db: Db, hypervisor: string, id: number) {
     .where('given_to', '=', hypervisor)
     .where((where) => where.or([isServerOf(hypervisor), where('finished_at', 'is not', null)]))
     .executeTakeFirst()
-}
-
-/** Wakes the requests of a hypervisor, in all processes, when the transaction commits. */
-export async function wakeHypervisor(tx: Tx, hypervisor: string): Promise<void> {
-  await sql`select pg_notify(${COMPUTE_CHANNEL}, ${hypervisor})`.execute(tx)
 }
 
 /**

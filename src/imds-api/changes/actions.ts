@@ -10,7 +10,6 @@
  * Without a compute system (IMDS_API_COMPUTE=none), an action succeeds at once.
  */
 import { sql, type RawBuilder, type Selectable } from 'kysely'
-import { enqueue, markChanged } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx, Db } from '../database/transaction.ts'
 import { refuse } from '../model/refusal.ts'
@@ -22,9 +21,10 @@ import {
   type ServerStatus,
 } from '../model/server-actions.ts'
 import { transitions } from '../model/transitions.ts'
+import { HANDSHAKE, wakeHypervisorOf } from './handshake.ts'
 import { finishImage } from './images.ts'
 import { refuseBeyondLimit } from './limits.ts'
-import { failCreate, moveServer, serverAfterAll, wakeHypervisorOf, WITHOUT_CONSOLE } from './servers.ts'
+import { moveServer, serverAfterAll, WITHOUT_CONSOLE } from './servers.ts'
 import { addRow } from './own-rows.ts'
 
 type Action = Selectable<Tables['compute_actions']>
@@ -100,9 +100,7 @@ export async function requestAction(
     return applyOutcome(tx, row, 'succeeded')
   }
   await addRow(tx, 'compute_actions', { ...row, console_token: consoleToken ?? null })
-  // Guests read the record while the compute system works: it is published now, and again afterwards.
-  if (kind === 'create') await enqueue(tx, [serverId])
-  if (kind === 'delete') await markChanged(tx, [serverId])
+  if (kind === 'create' || kind === 'delete') await HANDSHAKE[kind].requested(tx, serverId)
   await wakeHypervisorOf(tx, serverId)
 }
 
@@ -195,12 +193,9 @@ async function applyOutcome(
 ): Promise<void> {
   const succeeded = outcome === 'succeeded'
   switch (kind) {
-    // The server becomes active, or is deleted, when its record has been published: see finishPublish of servers.ts.
     case 'create':
-      await (succeeded ? enqueue(tx, [id]) : failCreate(tx, id))
-      break
     case 'delete':
-      await (succeeded ? markChanged(tx, [id]) : moveServer(tx, id, 'failDelete'))
+      await HANDSHAKE[kind][outcome](tx, id)
       break
     case 'snapshot':
       await finishImage(tx, imageId!, succeeded ? 'complete' : 'fail')

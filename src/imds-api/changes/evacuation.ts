@@ -9,7 +9,8 @@
  */
 import type { Db, Tx } from '../database/transaction.ts'
 import { refuse } from '../model/refusal.ts'
-import { hasActionInProgress, wakeHypervisor } from './action-queue.ts'
+import { hasActionInProgress } from './action-queue.ts'
+import { wakeHypervisor } from './handshake.ts'
 import { changePlacement, type Placement, type PlacementParts } from './server-placement.ts'
 import { readHypervisorUsage, placeServer } from './hypervisors.ts'
 

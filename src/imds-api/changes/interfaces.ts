@@ -1,4 +1,4 @@
-/** The network interfaces of servers, and their addresses. changes/servers.ts deletes them with the record. */
+/** The network interfaces of servers, and their addresses. handshake.ts deletes them with the record. */
 import { sql, type Insertable } from 'kysely'
 import { refuse } from '../model/refusal.ts'
 import { ipv6Faults, ipv6OfServer } from '../model/server-ipv6.ts'

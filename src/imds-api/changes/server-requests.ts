@@ -20,7 +20,8 @@ import { refuseBeyondLimit } from './limits.ts'
 import { lockRow, setValues } from './own-rows.ts'
 import { refuseBeyondRecord } from './record-limits.ts'
 import { missingGroups, setGroups } from './server-groups.ts'
-import { purgeOldestDeleted, moveServer, serverAfter } from './servers.ts'
+import { purgeOldestDeleted } from './server-purge.ts'
+import { moveServer, serverAfter } from './servers.ts'
 
 type Server = Selectable<Tables['servers']>
 const CONSOLE_SECONDS = 900

@@ -29,7 +29,7 @@ import {
 } from '../../store/publisher.ts'
 import { cancelActions } from '../changes/actions.ts'
 import { setValues } from '../changes/own-rows.ts'
-import { finishPublish, OTHER_INCARNATION } from '../changes/servers.ts'
+import { finishPublish, OTHER_INCARNATION } from '../changes/handshake.ts'
 import { tryLock } from '../database/advisory-locks.ts'
 import { PLAN_BY_INDEX, prepare } from '../database/prepared.ts'
 import { inTransaction, type Tx, type Db } from '../database/transaction.ts'

@@ -24,7 +24,7 @@ import type { Fleet } from '../../store/fleet.ts'
 import type { Publisher } from '../../store/publisher.ts'
 import { isAhead } from '../../store/order.ts'
 import { higherNumbers, isDatabaseBehind, readNumbers, type Numbers } from '../changes/numbers.ts'
-import { countRebuild, enqueueAllServers } from '../changes/servers.ts'
+import { countRebuild, enqueueAllServers } from '../changes/rebuild.ts'
 import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
 
 /**

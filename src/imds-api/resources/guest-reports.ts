@@ -2,7 +2,7 @@
 import { sql } from 'kysely'
 import Type from 'typebox'
 import { accountOf } from '../auth/caller.ts'
-import { OWNS_ID } from '../changes/servers.ts'
+import { OWNS_ID } from '../changes/handshake.ts'
 import { noSuch, refuse } from '../model/refusal.ts'
 import { formatTime } from '../model/time.ts'
 import { idOf } from './kit/lists.ts'

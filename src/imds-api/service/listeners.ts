@@ -7,7 +7,7 @@ import { formatListenAddress, type HostPort, type ListenAddress } from '../../ru
 import { listen, listenAt, StartFailure } from '../../runtime/listen.ts'
 import { parsePassword, readSecretFile } from '../../runtime/setting-files.ts'
 import { VERSION } from '../../runtime/installation.ts'
-import { COMPUTE_CHANNEL } from '../changes/servers.ts'
+import { COMPUTE_CHANNEL } from '../changes/handshake.ts'
 import { buildComputeServer } from '../compute/server.ts'
 import { Waiters } from '../../limits/waiters.ts'
 import type { ComputeListener } from '../compute/settings.ts'

@@ -1,6 +1,14 @@
 /**
  * The outbox: which servers have to be published. A change and its rows are one transaction. A row says only which
- * server changed; what is published is what the database holds when the publisher reads it.
+ * server changed; what is published is what the database holds when the publisher reads it. The columns of a row are for
+ * its turn:
+ *
+ *   urgent      a change of few servers, or a removal: before the others (publish/turns.ts)
+ *   rebuild     it has not changed (changes/rebuild.ts): it does not count for the limit of its account
+ *   retry_at    the store has refused it: not before then
+ *
+ * Until the row is gone, others wait for it too: a hypervisor for the creation of the server (changes/handshake.ts), a
+ * deleted cloud IP of the account for its release (changes/allocate.ts), a deleted server for its purge.
  */
 import { sql } from 'kysely'
 import type { Tx, Db } from './transaction.ts'

@@ -10,7 +10,7 @@ import type { ReadRegion, RegionState } from '../conditions/region-state.ts'
 import type { ListenerCertificate } from '../conditions/table.ts'
 import type { Database } from '../database/open.ts'
 import { SHED_QUEUES } from '../model/refusal.ts'
-import { PUBLISH_OUTCOMES } from '../publish/batch.ts'
+import { PUBLISH_OUTCOMES } from '../publish/write-servers.ts'
 import { UNREADABLE_REASONS } from '../http/unreadable.ts'
 
 /** The counters with one label, which has all of its values from the start, by the functions that count. */

@@ -3,10 +3,7 @@
  * the metric imds_condition (metric.ts), /readyz, its doctor and status, its status page (page.ts), `explain CODE`
  * (explain.ts), docs/operations/conditions.md and the alert rules: no text is written twice.
  */
-import type { CheckResult } from '../runtime/check.ts'
-
-/** `failure`: guests or callers notice it, or will after the next restart. `warning`: an operator has to act this week. */
-export type Severity = 'failure' | 'warning'
+import type { CheckResult, Severity } from '../runtime/check.ts'
 
 /** What a code of the log means, for people. `guests`: what they, or callers of imds-api, notice. */
 export interface Meaning {
@@ -25,20 +22,8 @@ export interface Condition<State> extends Meaning {
   readonly found: (state: State) => string | undefined
 }
 
-/** A condition that was found. `text` is a sentence without its full stop. */
-export interface FoundCondition {
-  readonly code: string
-  readonly severity: Severity
-  readonly text: string
-  readonly remedy: string
-  /** The program is not ready because of it. */
-  readonly unready?: boolean
-}
-
-/** As doctor prints it. */
-export function resultOf({ code, severity, text, remedy }: FoundCondition): CheckResult {
-  return { check: code, state: severity, text, remedy }
-}
+/** A condition that was found. `unready`: the program is not ready because of it. */
+export type FoundCondition = Extract<CheckResult, { readonly remedy: string }> & { readonly unready?: boolean }
 
 export const always = (): boolean => true
 

@@ -2,13 +2,7 @@
 import { formatState } from '../pages/document.ts'
 import { markup, type Markup } from '../pages/markup.ts'
 import { formatTable } from '../pages/table.ts'
-import type { FoundCondition, Severity } from './condition.ts'
-
-/** The state of a program: that of its most serious condition. */
-export function worstOf(found: readonly Pick<FoundCondition, 'severity'>[]): Severity | 'ok' {
-  const isThere = (severity: Severity) => found.some((condition) => condition.severity === severity)
-  return isThere('failure') ? 'failure' : isThere('warning') ? 'warning' : 'ok'
-}
+import type { FoundCondition } from './condition.ts'
 
 export function formatConditions(found: readonly FoundCondition[]): Markup {
   return formatTable(

@@ -5,7 +5,6 @@ import { lookAtHypervisor, type DoctorSources } from './doctor/hypervisor.ts'
 import type { DoctorState } from './doctor/hypervisor-state.ts'
 import { buildStatus, statusRows, type DaemonStatus } from './doctor/status.ts'
 import { ask, QUESTIONS, parsedAnswer } from '../imdsd/operator/client.ts'
-import { resultOf } from '../conditions/condition.ts'
 import { printChecks, runChecks, type CheckResult } from '../runtime/check.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Sample } from '../runtime/metric-values.ts'
@@ -26,14 +25,14 @@ export async function doctor(context: DoctorContext): Promise<number> {
 
 async function findAll(look: DoctorState): Promise<readonly CheckResult[]> {
   const [results, read] = await Promise.all([runChecks(CHECKS, look), look.readiness()])
-  return read.ok ? [...read.value.conditions.map(resultOf), ...results] : results
+  return read.ok ? [...read.value.conditions, ...results] : results
 }
 
 /** Prints the state of the daemon with its rates, and the results of doctor that are not ok. */
 export async function status(context: DoctorContext): Promise<number> {
   const look = lookFrom(context)
   const [results, daemon] = await Promise.all([findAll(look), lookAtDaemon(look.operator)])
-  const found = results.filter(({ state }) => state !== 'ok')
+  const found = results.filter(({ severity }) => severity !== 'ok')
   const rows = daemon === undefined ? [] : statusRows(daemon)
   return printChecks(context.output, results, found, rows, { daemon })
 }

@@ -119,7 +119,7 @@ export function formatExplanation(
 
 function stepRow({ name, finding }: Step): readonly [string, Cell] {
   const text = formatFinding(finding)
-  return [name, finding.state === 'ok' ? text : { text, style: STYLES[finding.state] }]
+  return [name, finding.severity === 'ok' ? text : { text, style: STYLES[finding.severity] }]
 }
 
 /** `user-data, 3 s ago: 403 forwarded; 2 in all; "Cloud-Init/25.1"`. The output escapes control characters. */

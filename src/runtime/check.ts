@@ -2,52 +2,54 @@
 import type { Output } from './output.ts'
 import type { Cell, Style } from './terminal.ts'
 
-/** How serious a finding is. `warning`: guests are served, and somebody should look. */
-export type State = 'ok' | 'warning' | 'failure'
+/** `failure`: guests or callers notice it, or will after the next restart. `warning`: an operator has to act this week. */
+export type Severity = 'failure' | 'warning'
+export type State = Severity | 'ok'
 
-/** One thing that a check has found. What is not ok has a remedy. */
+/** One thing that is found. `text` is a sentence without its full stop; what is not ok has a remedy. */
 export type Finding =
-  | { readonly state: 'ok'; readonly text: string }
-  | { readonly state: 'warning' | 'failure'; readonly text: string; readonly remedy: string }
+  | { readonly severity: 'ok'; readonly text: string }
+  | { readonly severity: Severity; readonly text: string; readonly remedy: string }
 
-/** A row of the table of checks. A check that has nothing to look at finds nothing. */
-export interface Check<State> {
-  readonly name: string
+/** A row of a doctor that needs root, a command or a probe. If it has nothing to look at, it finds nothing. */
+export interface Check<Look> {
+  readonly code: string
   /** What must be true; continues "checks that". */
   readonly what: string
-  readonly find: (look: State) => Promise<readonly Finding[]> | readonly Finding[]
+  readonly run: (look: Look) => Promise<readonly Finding[]> | readonly Finding[]
 }
 
-export type CheckResult = Finding & { readonly check: string }
+/** A result of a check, or a condition. */
+export type CheckResult = Finding & { readonly code: string }
 
-export const ok = (text: string): Finding => ({ state: 'ok', text })
-export const warning = (text: string, remedy: string): Finding => ({ state: 'warning', text, remedy })
-export const failure = (text: string, remedy: string): Finding => ({ state: 'failure', text, remedy })
+export const ok = (text: string): Finding => ({ severity: 'ok', text })
+export const warning = (text: string, remedy: string): Finding => ({ severity: 'warning', text, remedy })
+export const failure = (text: string, remedy: string): Finding => ({ severity: 'failure', text, remedy })
 
 /** Runs checks at the same time. Their results are in the order of the table. A check that throws has failed. */
-export async function runChecks<State>(checks: readonly Check<State>[], look: State): Promise<readonly CheckResult[]> {
+export async function runChecks<Look>(checks: readonly Check<Look>[], look: Look): Promise<readonly CheckResult[]> {
   const found = await Promise.all(
-    checks.map(async ({ name: check, find }) => {
+    checks.map(async ({ code, run }) => {
       const findings = await Promise.resolve()
-        .then(() => find(look))
+        .then(() => run(look))
         .catch((error: unknown) => [failure(`cannot be checked: ${String(error)}`, 'report this')])
-      return findings.map((finding): CheckResult => ({ check, ...finding }))
+      return findings.map((finding): CheckResult => ({ code, ...finding }))
     }),
   )
   return found.flat()
 }
 
-export function rowOf({ check, ...finding }: CheckResult): readonly Cell[] {
-  return [{ text: finding.state, style: STYLES[finding.state] }, check, formatFinding(finding)]
+export function rowOf({ code, ...finding }: CheckResult): readonly Cell[] {
+  return [{ text: finding.severity, style: STYLES[finding.severity] }, code, formatFinding(finding)]
 }
 
 export function formatFinding(finding: Finding): string {
-  return finding.state === 'ok' ? finding.text : `${finding.text}. Remedy: ${finding.remedy}`
+  return finding.severity === 'ok' ? finding.text : `${finding.text}. Remedy: ${finding.remedy}`
 }
 
 /** The most serious state of some findings. */
-export function worstOf(findings: readonly Pick<Finding, 'state'>[]): State {
-  const isThere = (state: State) => findings.some((finding) => finding.state === state)
+export function worstOf(findings: readonly Pick<Finding, 'severity'>[]): State {
+  const isThere = (state: State) => findings.some(({ severity }) => severity === state)
   return isThere('failure') ? 'failure' : isThere('warning') ? 'warning' : 'ok'
 }
 
@@ -65,7 +67,7 @@ export function printChecks(
   rows: readonly (readonly Cell[])[] = [],
   json: object = {},
 ): number {
-  const count = (state: State) => all.filter((result) => result.state === state).length
+  const count = (state: State) => all.filter(({ severity }) => severity === state).length
   const [ok, warnings, failures] = [count('ok'), count('warning'), count('failure')]
   const state = worstOf(all)
   if (output.json) output.printJson({ ok, warnings, failures, ...json, checks })

@@ -32,15 +32,19 @@ export async function probeStore(store: ProbedStore): Promise<readonly Finding[]
   )
   return Promise.race([sleep(TIMEOUT_MS, [late], { ref: false }), probe(store)]).catch(async (error: unknown) => {
     const { adviceOf } = await import('./redis/reasons.ts')
-    return [{ state: 'failure', ...adviceOf(error) }]
+    return [{ severity: 'failure', ...adviceOf(error) }]
   })
 }
 
 /** Prints what a probe has found, and returns the exit status. `lead`: what each line on standard output begins with. */
 export function printProbe(output: Output, findings: readonly Finding[], lead: string): number {
-  const texts = (state: Finding['state']) =>
+  const texts = (severity: Finding['severity']) =>
     findings.flatMap((finding) =>
-      finding.state !== state ? [] : finding.state === 'ok' ? finding.text : `${finding.text}: ${finding.remedy}`,
+      finding.severity !== severity
+        ? []
+        : finding.severity === 'ok'
+          ? finding.text
+          : `${finding.text}: ${finding.remedy}`,
     )
   for (const text of [...texts('ok'), ...texts('warning')]) output.print(`${lead}the store: ${text}`)
   const failures = texts('failure')

@@ -85,8 +85,8 @@ async function startHost(t: Test) {
     const { status, stdout, stderr } = await imdsctl(['--json', 'doctor'], options)
     if (stderr !== '') throw new Error(stderr)
     const report = JSON.parse(stdout.toString()) as Report
-    const found = report.checks.filter(({ state }) => state !== 'ok')
-    return { status, report, found: found.map((one) => `${one.state} ${one.check}: ${formatFinding(one)}`) }
+    const found = report.checks.filter(({ severity }) => severity !== 'ok')
+    return { status, report, found: found.map((one) => `${one.severity} ${one.code}: ${formatFinding(one)}`) }
   }
   const ip = (words: string) => must([...hypervisor.within, 'ip', ...words.split(' ')])
   return { hypervisor, redis, addUsers, publish, daemon, daemonEnv, directory, inHost, imdsctl, doctor, ip }
@@ -103,9 +103,9 @@ t.test(
     const sound = await doctor()
     t.same(sound.found, [])
     t.same(sound.status, 0)
-    const names = new Set(sound.report.checks.map(({ check }) => check))
+    const names = new Set(sound.report.checks.map(({ code }) => code))
     t.same(
-      CHECKS.map(({ name }) => name).filter((name) => !names.has(name) && name !== 'clock'),
+      CHECKS.map(({ code }) => code).filter((name) => !names.has(name) && name !== 'clock'),
       [],
       'every check found something to look at; the clock needs a systemd',
     )
@@ -162,7 +162,7 @@ t.test(
       const codes = await codesNow()
       const page = (await daemon.operator('/')).body.toString()
       t.same(
-        checks.filter(({ check }) => CONDITIONS.some(({ code }) => code === check)).map(({ check }) => check),
+        checks.filter((one) => CONDITIONS.some(({ code }) => code === one.code)).map(({ code }) => code),
         codes,
       )
       for (const { code, severity } of CONDITIONS) {

@@ -198,9 +198,9 @@ t.test(
         const { checks } = JSON.parse(await shell('imdsctl --json doctor || [ $? -le 2 ]')) as {
           checks: readonly CheckResult[]
         }
-        return checks.filter(({ check }) => ['units', 'address-missing', 'ports'].includes(check))
+        return checks.filter(({ code }) => ['units', 'address-missing', 'ports'].includes(code))
       }
-      const lines = (found: readonly CheckResult[]) => found.map(({ state, text }) => `${state} ${text}`)
+      const lines = (found: readonly CheckResult[]) => found.map(({ severity, text }) => `${severity} ${text}`)
       const sound = [
         ...['imds.service', 'imds.socket', 'imds-address.service'].map((unit) => `ok ${unit} runs`),
         ...[`${SERVICE}:80`, '127.0.0.1:9169'].map((place) => `ok imdsd has ${place}`),
@@ -229,10 +229,10 @@ t.test(
         ],
       ] as const) {
         await run(breakIt)
-        const found = (await doctor()).filter(({ state }) => state !== 'ok')
+        const found = (await doctor()).filter(({ severity }) => severity !== 'ok')
         t.same(lines(found), expected)
         const remedies = found.flatMap((one) =>
-          one.check === 'units' && one.state !== 'ok' ? [one.remedy.split(', then ')] : [],
+          one.code === 'units' && one.severity !== 'ok' ? [one.remedy.split(', then ')] : [],
         )
         for (const step of remedies.flat()) if (!step.startsWith('see ')) await run(step)
         t.same(lines(await doctor()), sound, `repaired after: ${breakIt}`)

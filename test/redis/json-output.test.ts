@@ -60,10 +60,10 @@ const EXPLANATION = {
   hopLimit: { limit: 1, enforced: true },
   requests: [{ topic: 'user-data', at: '2026-11-20T15:04:05.123Z', status: 200, reason: 'served', count: 1 }],
   path: [
-    { step: 'link', state: 'ok', text: 'tap-int-x1y2z is up' },
+    { step: 'link', severity: 'ok', text: 'tap-int-x1y2z is up' },
     {
       step: 'route',
-      state: 'failure',
+      severity: 'failure',
       text: 'there is no route to 10.0.0.2',
       remedy: 'correct the route: ip route get 10.0.0.2 shows it',
     },
@@ -98,7 +98,7 @@ const STATUS = {
     openDescriptors: 31,
     mostDescriptors: 20000,
   },
-  checks: [{ check: '', state: '', text: '', remedy: '' }],
+  checks: [{ code: '', severity: '', text: '', remedy: '' }],
 }
 
 t.test('each command prints JSON in the shape of its example', async (t) => {

@@ -22,8 +22,10 @@ const KEYS = keysOf('gb1')
 /** What is found in a store, each in one text. */
 async function probeStore(store: ProbedStore) {
   const found = await probe(store)
-  const texts = (state: Finding['state']) =>
-    found.flatMap((one) => (one.state !== state ? [] : one.state === 'ok' ? one.text : `${one.text}: ${one.remedy}`))
+  const texts = (state: Finding['severity']) =>
+    found.flatMap((one) =>
+      one.severity !== state ? [] : one.severity === 'ok' ? one.text : `${one.text}: ${one.remedy}`,
+    )
   return { findings: texts('ok'), warnings: texts('warning'), problems: texts('failure') }
 }
 

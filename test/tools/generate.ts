@@ -49,7 +49,7 @@ const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
   'daemon-events': () => meaningList(DAEMON_EVENTS),
   'api-events': () => meaningList(API_EVENTS),
   readiness: readinessList,
-  checks: () => asList(CHECKS.map(({ name, what }) => [`\`${name}\``, what])),
+  checks: () => asList(CHECKS.map(({ code, what }) => [`\`${code}\``, what])),
   'account-limits': accountLimitTable,
   'server-actions': actionTable,
 }

@@ -10,7 +10,6 @@ import type { ParsedVariables, VariableFault } from '../../runtime/variables.ts'
 import { VERSION } from '../../runtime/installation.ts'
 import { probeStore, storeOfPublisher } from '../../store/probe.ts'
 import type { ApiConfig } from '../service/config.ts'
-import { resultOf } from '../../conditions/condition.ts'
 import type { ServiceConditions } from '../service/operator.ts'
 
 /** The configuration of the service, and what is wrong with the files that it names. */
@@ -27,9 +26,9 @@ const CORRECT = 'correct it in /etc/imds/imds-api.env, then systemctl restart im
 
 const CHECKS: readonly Check<ServiceConfiguration>[] = [
   {
-    name: 'configuration',
+    code: 'configuration',
     what: 'the variables of imds-api.service are valid',
-    find: ({ parsed }) => {
+    run: ({ parsed }) => {
       if (!parsed.ok) return parsed.faults.map(({ variable, message }) => failure(`${variable} ${message}`, CORRECT))
       const { unknown } = parsed
       return unknown.length === 0
@@ -38,17 +37,17 @@ const CHECKS: readonly Check<ServiceConfiguration>[] = [
     },
   },
   {
-    name: 'files',
+    code: 'files',
     what: 'the user of imds-api.service can read the files of the variables, and they are valid',
-    find: ({ fileFaults }) =>
+    run: ({ fileFaults }) =>
       fileFaults.length === 0
         ? [ok('the service can read each file of its variables')]
         : fileFaults.map(({ variable, message }) => failure(`${variable} ${message}`, READABLE)),
   },
   {
-    name: 'store',
+    code: 'store',
     what: 'the store can be reached, has the region, and allows what imds-api does',
-    find: ({ parsed }) => (parsed.ok ? probeStore(storeOfPublisher(parsed.value.store)) : []),
+    run: ({ parsed }) => (parsed.ok ? probeStore(storeOfPublisher(parsed.value.store)) : []),
   },
 ]
 
@@ -64,7 +63,7 @@ export async function status(configuration: ServiceConfiguration, output: Output
     findAll(configuration),
     parsed.ok ? stateRows(parsed.value).catch(() => []) : [], // the service does not answer: a result says so
   ])
-  const found = results.filter(({ state }) => state !== 'ok')
+  const found = results.filter(({ severity }) => severity !== 'ok')
   return printChecks(output, results, found, rows, { service: Object.fromEntries(rows) })
 }
 
@@ -82,11 +81,11 @@ async function findInService(config: ApiConfig): Promise<readonly CheckResult[]>
       version === VERSION
         ? ok(`it answers, and is ${version}`)
         : warning(`it is ${version}, and this command is ${VERSION}`, 'systemctl restart imds-api')
-    return [{ check: 'service', ...finding }, ...conditions.map(resultOf)]
+    return [{ code: 'service', ...finding }, ...conditions]
   } catch (error) {
     const { message, cause } = error as Error & { cause?: Error }
     const text = `it does not answer: ${cause?.message ?? message}`
-    return [{ check: 'service', ...failure(text, 'systemctl start imds-api, and see journalctl -u imds-api -n 50') }]
+    return [{ code: 'service', ...failure(text, 'systemctl start imds-api, and see journalctl -u imds-api -n 50') }]
   }
 }
 

@@ -3,12 +3,13 @@
  * store refuses, its pools, and mail that fails. It has no user-data, key, token or mail address, and of a server only
  * its id, its account and why the store refuses it.
  */
-import { formatConditions, worstOf } from '../../conditions/page.ts'
+import { formatConditions } from '../../conditions/page.ts'
 import { formatDocument } from '../../pages/document.ts'
 import { markup, type Markup } from '../../pages/markup.ts'
 import { formatSearch, partOf, type Question } from '../../pages/search.ts'
 import { formatTable, number } from '../../pages/table.ts'
 import { formatAgo, formatDuration } from '../../runtime/ago.ts'
+import { worstOf } from '../../runtime/check.ts'
 import { readConditions, shareOf, type ServiceStateParts } from '../conditions/table.ts'
 import type { Postponed } from '../mail/sender.ts'
 import type { RegionState } from '../conditions/region-state.ts'

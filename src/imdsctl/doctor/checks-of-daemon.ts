@@ -5,9 +5,9 @@ import { runningVersion } from '../../runtime/metric-values.ts'
 import type { DoctorCheck } from './hypervisor-state.ts'
 
 export const configuration: DoctorCheck = {
-  name: 'configuration',
+  code: 'configuration',
   what: 'the variables of imds.service, and the files that they name, are valid',
-  find: ({ settings: { faults, unknown, replaced } }) => {
+  run: ({ settings: { faults, unknown, replaced } }) => {
     const where = (variable: string) =>
       replaced.includes(variable) ? 'in this shell' : 'in /etc/imds/imds.env, then systemctl restart imds'
     const found: Finding[] = faults.map(({ variable, message }) =>
@@ -24,9 +24,9 @@ export const configuration: DoctorCheck = {
 }
 
 export const daemon: DoctorCheck = {
-  name: 'daemon',
+  code: 'daemon',
   what: 'imdsd answers, and uses the store of the configuration',
-  find: async ({ readiness, settings: { config } }) => {
+  run: async ({ readiness, settings: { config } }) => {
     const read = await readiness()
     if (!read.ok)
       return read.faults.map((fault) => failure(fault, 'systemctl start imds, and see journalctl -u imds -n 50'))
@@ -40,9 +40,9 @@ export const daemon: DoctorCheck = {
 }
 
 export const version: DoctorCheck = {
-  name: 'version',
+  code: 'version',
   what: 'imdsd and imdsctl have the same version',
-  find: async ({ metrics, version: own }) => {
+  run: async ({ metrics, version: own }) => {
     const read = await metrics()
     if (!read.ok) return []
     const running = runningVersion(read.value)

@@ -18,9 +18,9 @@ const READABLE_BY_ALL = 0o004
 const WRITABLE_BY_OTHERS = 0o022
 
 export const keyFiles: DoctorCheck = {
-  name: 'key-files',
+  code: 'key-files',
   what: 'no other user can read or replace the files of keys and passwords',
-  find: (look) => {
+  run: (look) => {
     const seen = secretFiles(look.settings).flatMap((path) => {
       const file = look.file(path)
       return file.kind === 'unseen' ? [] : [{ path, mode: file.mode }]
@@ -42,9 +42,9 @@ export const keyFiles: DoctorCheck = {
 const SPARE_BYTES = 16 * 1024 * 1024
 
 export const journal: DoctorCheck = {
-  name: 'journal',
+  code: 'journal',
   what: 'imdsd can serve the journal of its view if it starts without the store',
-  find: async (look) => {
+  run: async (look) => {
     const { config } = look.settings
     if (config === undefined) return []
     const [found, ready] = await Promise.all([look.journal(), look.readiness()])

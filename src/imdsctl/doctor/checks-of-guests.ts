@@ -5,9 +5,9 @@ import type { DoctorCheck } from './hypervisor-state.ts'
 import { findPaths, NOT_LOOKED_AT } from './guest-path.ts'
 
 export const guests: DoctorCheck = {
-  name: 'guests',
+  code: 'guests',
   what: 'the link of each interface is up, and packets to its addresses go there, to the MAC address of its record',
-  find: async (look) => {
+  run: async (look) => {
     const document = await look.firewall()
     if (!document.ok || document.value.guests.length === 0) return []
     const { guests: all } = document.value
@@ -16,7 +16,7 @@ export const guests: DoctorCheck = {
     const found = paths.flatMap(({ id, steps }) =>
       steps
         .map(({ finding }) => finding)
-        .filter(({ state }) => state !== 'ok')
+        .filter(({ severity }) => severity !== 'ok')
         .map((finding) => ({ id, finding: { ...finding, text: `${id}: ${finding.text}` } })),
     )
     const wrong = new Set(found.map(({ id }) => id))

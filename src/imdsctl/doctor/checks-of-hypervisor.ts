@@ -36,9 +36,9 @@ function expectedUnits({ settings: { config } }: DoctorState): ExpectedUnit[] {
 const UNIT_PROPERTIES = 'Id,LoadState,UnitFileState,ActiveState,NeedDaemonReload'
 
 export const units: DoctorCheck = {
-  name: 'units',
+  code: 'units',
   what: 'the units of imds and of its networks are enabled and run',
-  find: async (look) => {
+  run: async (look) => {
     const expected = expectedUnits(look)
     const shown = await look.run([
       'systemctl',
@@ -94,9 +94,9 @@ const PACKAGES = ['imds', 'imdsctl', 'imds-api', 'imds-node']
 const SETTLED = ['installed', 'config-files', 'not-installed']
 
 export const packages: DoctorCheck = {
-  name: 'packages',
+  code: 'packages',
   what: 'no installation or upgrade of a Debian package of imds has stopped halfway',
-  find: async ({ run }) => {
+  run: async ({ run }) => {
     // its status is 1 if one of them is not known
     const shown = await run(['dpkg-query', '--show', '--showformat=${Package} ${db:Status-Status}\n', ...PACKAGES])
     if (shown === undefined) return [ok('this system has no Debian packages')]
@@ -135,9 +135,9 @@ async function expectedAddresses({ listeners, settings: { config } }: DoctorStat
 }
 
 export const listeners: DoctorCheck = {
-  name: 'listeners',
+  code: 'listeners',
   what: 'imdsd listens where IMDS_LISTEN says, and nowhere else',
-  find: async ({ listeners: ask, settings: { variables } }) => {
+  run: async ({ listeners: ask, settings: { variables } }) => {
     const [answer, text] = [await ask(), variables['IMDS_LISTEN']]
     if (!answer.ok || text === undefined) return []
     const { unserved, unlisted } = compareListeners(
@@ -162,9 +162,9 @@ const CHANGE_LISTENERS =
   'correct IMDS_LISTEN or the sockets of systemd that replace it, then systemctl restart imds: docs/install.md#change-where-imdsd-listens'
 
 export const ports: DoctorCheck = {
-  name: 'ports',
+  code: 'ports',
   what: 'imdsd, and no other process, has the ports of the listeners',
-  find: async (look) => {
+  run: async (look) => {
     const [expected, tcp, unix] = await Promise.all([
       expectedAddresses(look),
       look.run(['ss', '-Hltnp']),
@@ -216,9 +216,9 @@ function isAt(text: string, host: string, port: number): boolean {
 }
 
 export const clock: DoctorCheck = {
-  name: 'clock',
+  code: 'clock',
   what: 'the clock is synchronised',
-  find: async (look) => {
+  run: async (look) => {
     const shown = await look.run(['timedatectl', 'show', '--property=NTPSynchronized', '--value'])
     const isSynchronised = shown?.stdout.trim()
     if (isSynchronised === 'yes') return [ok('it is synchronised')]

@@ -9,9 +9,9 @@ import { clock, listeners, packages, ports, units } from './checks-of-hypervisor
 import type { DoctorCheck } from './hypervisor-state.ts'
 
 const store: DoctorCheck = {
-  name: 'store',
+  code: 'store',
   what: 'the store can be reached, has the region and this hypervisor, and allows what imdsd does',
-  find: ({ store: probe }) => probe(),
+  run: ({ store: probe }) => probe(),
 }
 
 export const CHECKS: readonly DoctorCheck[] = [

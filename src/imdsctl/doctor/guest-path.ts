@@ -50,7 +50,7 @@ export async function findPaths(
   const servesIpv6 = listeners.some(({ address }) => address.includes(':'))
   return placed.map(({ id, of, link, isStopped, addresses, devices, vrf }) => {
     const first: Step[] = link === undefined ? [] : [{ name: 'link', address: undefined, finding: link }]
-    if (isStopped || (link !== undefined && link.state !== 'ok')) return { id, runs: !isStopped, steps: first }
+    if (isStopped || (link !== undefined && link.severity !== 'ok')) return { id, runs: !isStopped, steps: first }
     const routed = addresses.map((address) => ({ address, route: routes.get(`${vrf ?? ''} ${address}`) }))
     const runs = devices !== undefined || routed.some(({ address, route }) => !isElsewhere(address, route))
     const stateOf = (address: string) =>
@@ -178,10 +178,10 @@ function addressSteps({
 }): Step[] {
   const wrong = routeProblem(address, route, devices)
   if (wrong !== undefined) {
-    const state = route?.type === 'local' ? 'failure' : ifWrong
+    const severity = route?.type === 'local' ? 'failure' : ifWrong
     const remedy = `correct the route: ip route get ${address} shows it`
     const finding =
-      state === 'ok' ? ok(`${wrong}: requests from there get no response`) : { state, text: wrong, remedy }
+      severity === 'ok' ? ok(`${wrong}: requests from there get no response`) : { severity, text: wrong, remedy }
     return [{ name: 'route', address, finding }]
   }
   const device = route?.dev ?? ''

@@ -59,7 +59,7 @@ export async function probeRedis(
         ? await probePublisher(connection, keys)
         : await probeDaemon(connection, settings, keys, hypervisor)
     const each = [...new Map([...found, ...ofRole].map((finding) => [finding.text, finding])).values()]
-    return WORST_FIRST.flatMap((state) => each.filter((finding) => finding.state === state))
+    return WORST_FIRST.flatMap((severity) => each.filter((finding) => finding.severity === severity))
   } finally {
     close(connection)
   }
@@ -113,7 +113,7 @@ async function probeDaemon(
   const notices = await connectTo(settings, node, CONNECTION_NAME)
   await notices.redis.subscribe(keys.notices(hypervisor)).catch(addFailure)
   close(notices)
-  if (!found.some(({ state }) => state === 'failure'))
+  if (!found.some(({ severity }) => severity === 'failure'))
     found.push(ok(`the Redis user may read the region and receive the notices of ${hypervisor}`))
   return found
 }
@@ -143,7 +143,7 @@ function failuresIn(replies: readonly unknown[]): Finding[] {
 }
 
 function failureOf(error: unknown): Finding {
-  return { state: 'failure', ...adviceOf(error) }
+  return { severity: 'failure', ...adviceOf(error) }
 }
 
 function warningOf(error: unknown, consequence: string): Finding {

@@ -1,6 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
-import { formatListed, listOf, resultOf } from '../../../src/conditions/condition.ts'
+import { formatListed, listOf } from '../../../src/conditions/condition.ts'
 import { API_MEANINGS } from '../../../src/imds-api/conditions/table.ts'
 import { MEANINGS } from '../../../src/imdsd/conditions/table.ts'
 
@@ -13,17 +13,8 @@ test('of many things the first ten are named', () => {
   expect(formatListed(listOf(0, all, String), 'thing', 'things')).toBeUndefined()
 })
 
-test('doctor prints a condition as the result of a check', () => {
-  expect(resultOf({ code: 'a', severity: 'warning', text: 'b', remedy: 'c', unready: true })).toEqual({
-    check: 'a',
-    state: 'warning',
-    text: 'b',
-    remedy: 'c',
-  })
-})
-
 test('each code of a log line has a row, and each row of an event has a log line', () => {
-  const isTable = (name: string) => name.includes('conditions/')
+  const isTable = (name: string) => name.includes('conditions/') || name.includes('doctor/')
   const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'))
   const read = (some: readonly string[]) => some.map((name) => readFileSync(`${SRC}${name}`, 'utf8')).join()
   const logged = read(files.filter((name) => !isTable(name)))

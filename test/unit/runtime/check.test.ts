@@ -5,7 +5,7 @@ import { Output } from '../../../src/runtime/output.ts'
 import type { DoctorCheck } from '../../../src/imdsctl/doctor/hypervisor-state.ts'
 import { aLook } from '../../support/fixtures/look.ts'
 
-const aCheck = (name: string, find: DoctorCheck['find']): DoctorCheck => ({ name, what: 'it is well', find })
+const aCheck = (code: string, run: DoctorCheck['run']): DoctorCheck => ({ code, what: 'it is well', run })
 
 test('results have the order of the checks, and what is not ok has its remedy', async () => {
   const results = await runChecks(
@@ -20,9 +20,9 @@ test('results have the order of the checks, and what is not ok has its remedy', 
     aLook(),
   )
   expect(results).toEqual([
-    { check: 'slow', state: 'ok', text: 'fine' },
-    { check: 'slow', state: 'warning', text: 'odd', remedy: 'wait' },
-    { check: 'quick', state: 'failure', text: 'bad', remedy: 'repair it' },
+    { code: 'slow', severity: 'ok', text: 'fine' },
+    { code: 'slow', severity: 'warning', text: 'odd', remedy: 'wait' },
+    { code: 'quick', severity: 'failure', text: 'bad', remedy: 'repair it' },
   ])
 })
 
@@ -31,7 +31,7 @@ test('a check that throws has failed, and the others are run', async () => {
     throw new Error('no such thing')
   })
   const results = await runChecks([broken, aCheck('other', () => [ok('fine')])], aLook())
-  expect(results.map(({ state, text }) => `${state} ${text}`)).toEqual([
+  expect(results.map(({ severity, text }) => `${severity} ${text}`)).toEqual([
     'failure cannot be checked: Error: no such thing',
     'ok fine',
   ])
@@ -41,7 +41,7 @@ test('the exit status is 0, 1 with warnings and 2 with failures, also of results
   const out = new PassThrough()
   const output = new Output('imdsctl', out, new PassThrough(), () => undefined)
   const [fine, odd, bad] = [ok('fine'), warning('odd', 'wait'), failure('bad', 'repair it')].map((finding) => ({
-    check: 'a',
+    code: 'a',
     ...finding,
   }))
   expect(printChecks(output, [])).toBe(0)

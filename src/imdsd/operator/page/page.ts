@@ -5,7 +5,8 @@
  * its id, revision and addresses.
  */
 import { formatDocument } from '../../../pages/document.ts'
-import { formatConditions, worstOf } from '../../../conditions/page.ts'
+import { formatConditions } from '../../../conditions/page.ts'
+import { worstOf } from '../../../runtime/check.ts'
 import { markup, type Markup } from '../../../pages/markup.ts'
 import type { Question } from '../../../pages/search.ts'
 import { formatFacts, formatTable, number } from '../../../pages/table.ts'

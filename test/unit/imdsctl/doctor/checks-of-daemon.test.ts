@@ -21,7 +21,7 @@ test('each fault of the configuration is a failure, and each unknown variable a 
 test('the first finding names the variables of the shell that replace those of the service', async () => {
   const faults = [{ variable: 'IMDS_STORE', message: 'is not a URL' }] as const
   const settings = settingsOf({}, { replaced: ['IMDS_STORE'], faults })
-  const found = await configuration.find(aLook({ settings }))
+  const found = await configuration.run(aLook({ settings }))
   expect(found.map(formatFinding)).toEqual([
     'variables of this shell replace those of imds.service: IMDS_STORE. Remedy: unset them, or add --service',
     'IMDS_STORE is not a URL. Remedy: correct it in this shell',
@@ -39,5 +39,5 @@ test('a daemon that does not answer, or uses another store than the configuratio
   expect(await linesOf(daemon, { readiness: readinessOf({ store: 'redis://10.0.0.9' }) })).toEqual([
     'failure imdsd uses redis://10.0.0.9, and the configuration has redis://10.0.0.1',
   ])
-  expect(await version.find(aLook({ metrics: SILENT }))).toEqual([])
+  expect(await version.run(aLook({ metrics: SILENT }))).toEqual([])
 })

@@ -6,7 +6,7 @@ import { runChecks } from '../../../../src/runtime/check.ts'
 import { aLook, settingsOf, SILENT } from '../../../support/fixtures/look.ts'
 
 test('each check has its own name, of a width that fits its column', () => {
-  const names = CHECKS.map(({ name }) => name)
+  const names = CHECKS.map(({ code }) => code)
   expect(new Set(names).size).toBe(names.length)
   expect(names.filter((name) => !/^[a-z][a-z-]{2,14}$/.test(name))).toEqual([])
 })
@@ -26,16 +26,16 @@ test('no check throws where nothing can be seen', async () => {
     }),
   )
   expect(results.filter(({ text }) => text.startsWith('cannot be checked'))).toEqual([])
-  expect(results.map(({ check }) => check)).toContain('daemon')
+  expect(results.map(({ code }) => code)).toContain('daemon')
 })
 
 const DAY_MS = 86_400_000
 /** A store that cannot be used, or one that can although this is wrong. */
 const problem = (error: string, code = ''): Partial<DoctorState> => ({
-  store: () => Promise.resolve([{ state: 'failure', ...adviceOf(Object.assign(new Error(error), { code })) }]),
+  store: () => Promise.resolve([{ severity: 'failure', ...adviceOf(Object.assign(new Error(error), { code })) }]),
 })
 const impaired = (error: string): Partial<DoctorState> => ({
-  store: () => Promise.resolve([{ state: 'warning', ...adviceOf(new Error(error)) }]),
+  store: () => Promise.resolve([{ severity: 'warning', ...adviceOf(new Error(error)) }]),
 })
 const journalOf = (state: Awaited<ReturnType<DoctorState['journal']>>) => ({ journal: () => Promise.resolve(state) })
 const modes =
@@ -86,7 +86,7 @@ test.each<[fault: string, look: Partial<DoctorState>, finding: RegExp, remedy: R
   ['a damaged journal', journalOf({ kind: 'unreadable', reason: 'it is torn' }), /it is torn$/, /writes it again/],
 ])('%s: the finding has the remedy', async (_fault, look, finding, remedy) => {
   const found = (await runChecks(CHECKS, aLook(look))).flatMap((one) =>
-    one.state !== 'ok' && finding.test(one.text) ? [one.remedy] : [],
+    one.severity !== 'ok' && finding.test(one.text) ? [one.remedy] : [],
   )
   expect(new Set(found)).toEqual(new Set([expect.stringMatching(remedy)]))
 })

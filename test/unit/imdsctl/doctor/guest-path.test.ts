@@ -49,6 +49,6 @@ test('a MAC address that the kernel has not learned is not wrong', async () => {
   expect(path?.steps.at(-1)).toMatchObject({
     name: 'MAC address',
     address: '10.0.0.2',
-    finding: { state: 'ok', text: 'that of 10.0.0.2 is not known: no packet was sent there lately' },
+    finding: { severity: 'ok', text: 'that of 10.0.0.2 is not known: no packet was sent there lately' },
   })
 })

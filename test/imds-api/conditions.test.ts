@@ -126,23 +126,26 @@ t.test('each condition of imds-api is told alike wherever it is told', { skip: w
 
   const database = await openDatabaseOf(api.env)
   const { db } = database
+  /** A change of a server that has waited for five minutes. */
+  const enqueue = (id: string) =>
+    sql`insert into outbox (server_id, account_id, created_at)
+      select id, account_id, now() - interval '5 min' from servers where id = ${id}`.execute(db)
   await sql`update compute_actions set requested_at = now() - interval '5 min'`.execute(db)
   await agree('actions that nobody fetches', ...before, 'actions-not-fetched')
   const rest = [...before, 'actions-not-fetched']
   const [refused, waiting] = ids as [string, string]
   await db.updateTable('interfaces').set({ mac_address: 'nonsense' }).where('server_id', '=', refused).execute()
-  await api.call('PUT', `servers/${refused}`, { name: 'refused' })
+  await enqueue(refused)
   await agree('a record that the store refuses', ...rest, 'server-refused')
 
   const other = await openTransaction(db)
   await sql`select ${tryLock('publish', waiting)}`.execute(other)
-  await api.call('PUT', `servers/${waiting}`, { name: 'waits' })
-  await sql`update outbox set created_at = now() - interval '5 min' where server_id = ${waiting}`.execute(db)
+  await enqueue(waiting)
   await agree('another process has the lock of a server', ...rest, 'server-refused', 'servers-waiting')
 
   const goBack = await rememberState(redis.client)
   await setRow(db, 'servers', ids[2]!, { revision: 9 })
-  await api.call('PUT', `servers/${ids[2]!}`, { name: 'newer' })
+  await enqueue(ids[2]!)
   await sleep(3_000) // it is published, and the database remembers the order
   await goBack()
   await agree('a Redis that has lost the last publish', ...rest, 'server-refused', 'store-behind')

@@ -2,9 +2,8 @@
  * Programs that others wrote read and verify the identity of a guest: the AWS SDK for JavaScript with openssl, by the
  * recipe of Vault and SPIRE, and Debian's PyJWT with the keys that the issuer publishes.
  */
-import { MetadataService } from '@aws-sdk/ec2-metadata-service'
 import { execFileSync } from 'node:child_process'
-import { readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
@@ -52,19 +51,6 @@ t.before(async () => {
   })
   endpoint = `http://127.0.0.1:${daemon.guestPort}`
   await until(async () => (await daemon.get('/latest/meta-data/instance-id')).status === 200, 'the instance')
-})
-
-t.test('H3: the AWS SDK reads the document and its signatures, and openssl verifies them', async (t) => {
-  const service = new MetadataService({ endpoint, retries: 0, ec2MetadataV1Disabled: true })
-  const document = await service.request(`${BASE}/document`, {})
-  t.match(JSON.parse(document), { instanceId: 'srv-abcde', region: 'gb1', privateIp: '127.0.0.1' })
-  const file = join(directory, 'signed.pem')
-  for (const leaf of ['pkcs7', 'rsa2048']) {
-    const signed = await service.request(`${BASE}/${leaf}`, {})
-    writeFileSync(file, `-----BEGIN PKCS7-----\n${signed}\n-----END PKCS7-----\n`)
-    const verify = ['smime', '-verify', '-inform', 'PEM', '-in', file, '-certfile', certificateFile(), '-noverify']
-    t.equal(execFileSync('openssl', verify, { stdio: ['ignore', 'pipe', 'ignore'] }).toString(), document, leaf)
-  }
 })
 
 t.test(

@@ -1,4 +1,4 @@
-/** The limits of a record, with a real Redis: the library, the script and the daemon reject the same records. */
+/** The limits of a record, with a real Redis: the library, the script, files and the daemon reject the same records. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
@@ -6,13 +6,8 @@ import { MAX_RECORD_BYTES } from '../../src/metadata/instance.ts'
 import { parse, sizeFaults } from '../../src/metadata/record.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore, type Publisher } from '../../src/store/open.ts'
-import { MAX_ENCRYPTION_OVERHEAD_BYTES } from '../../src/store/crypto/record-cipher.ts'
-import { MAX_ORDER_BYTES } from '../../src/store/order.ts'
-import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { aLocalInstance as record, keysOfUser, loopback as interfaces } from '../support/fixtures/instance.ts'
-import { aCipher, keyLines } from '../support/fixtures/record-keys.ts'
 import { startRedis } from '../support/redis/redis.ts'
-import { hostnameOf, serves } from '../support/redis/shapes.ts'
 import { testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
 
@@ -26,33 +21,13 @@ const sized = (change: Record<string, unknown>, bytes: number) =>
 
 const redis = await startRedis(t)
 
-async function aStore(t: Test, change: { recordKeysFile?: string } = {}): Promise<Publisher> {
+async function aStore(t: Test): Promise<Publisher> {
   await redis.client.flushall()
-  return await openTestStore(t, { url: redis.url, region: 'gb1', ...change })
+  return await openTestStore(t, { url: redis.url, region: 'gb1' })
 }
 
 const script = (...args: readonly (string | Buffer)[]) =>
   redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>
-const faultsLogged = (daemon: TestDaemon) => daemon.log.filter(({ msg }) => msg.startsWith('faulty record'))
-
-/** Writes an instance into Redis without any check. */
-async function writeUnchecked(
-  id: string,
-  values: Readonly<Record<string, string | Buffer>>,
-  address: string,
-  digest: string,
-): Promise<void> {
-  const entry = JSON.stringify({ revision: '1', digest, addresses: [`default ${address}`], hypervisors: ['hv1'] })
-  await redis.client
-    .multi()
-    .set(KEYS.region, '1700000000')
-    .hset(KEYS.instance(id), { ...values, digest })
-    .hset(KEYS.instances, id, entry)
-    .hset(KEYS.addresses('default'), address, id)
-    .hset(KEYS.hypervisor('hv1'), id, digest)
-    .publish(KEYS.notices('hv1'), id)
-    .exec()
-}
 
 t.test('the library, the script and the daemon have the same limits', async (t) => {
   const store = await aStore(t)
@@ -140,17 +115,6 @@ t.test('E1: the script and the library refuse the same unusable addresses, with 
   }
 })
 
-t.test('a record with an unusable address can be encrypted, and decrypted again', async (t) => {
-  await aStore(t)
-  const older = record(1, 1, { interfaces: interfaces(1, { ipv6Addresses: ['fe80::a'] }) })
-  await writeUnchecked('srv-n1', { record: JSON.stringify(older) }, '127.0.0.1', 'old')
-  const recordKeysFile = join(testDirectory(t, { keys: keyLines('k1') }), 'keys')
-  const encrypted = await openTestStore(t, { url: redis.url, region: 'gb1', recordKeysFile })
-  t.match(await encrypted.encrypt('srv-n1', true), { kind: 'encrypted' })
-  t.match(await encrypted.decrypt('srv-n1'), { kind: 'decrypted' })
-  t.match(JSON.parse(String(await redis.client.hget(KEYS.instance('srv-n1'), 'record'))), older)
-})
-
 t.test('a seal that makes a record too long is refused with the reason, in Redis and in files', async (t) => {
   const files = await openStore({ url: `file:${testDirectory(t)}` })
   for (const store of [await aStore(t), files]) {
@@ -165,80 +129,5 @@ t.test('a seal that makes a record too long is refused with the reason, in Redis
       kind: 'invalid',
       faults: [{ message: /longer than 262144 bytes with its seal|more than the limit/ }],
     })
-  }
-})
-
-t.test('encrypted records have the same limits', async (t) => {
-  const recordKeysFile = join(testDirectory(t, { keys: keyLines('k1') }), 'keys')
-  const store = await aStore(t, { recordKeysFile })
-  const daemon = await startDaemon(t, {
-    IMDS_STORE: redis.url,
-    IMDS_REGION: 'gb1',
-    IMDS_HYPERVISOR: 'hv1',
-    IMDS_RECORD_KEYS_FILE: recordKeysFile,
-  })
-  t.match(await store.put(sized({}, MAX_RECORD_BYTES)), { kind: 'published' })
-  await serves(daemon, 1)
-  t.match(await store.put(sized({}, MAX_RECORD_BYTES + 1)), {
-    kind: 'invalid',
-    faults: [{ message: /262145 bytes as JSON, more than the limit of 262144/ }],
-  })
-  const facts = JSON.stringify({
-    schema: 1,
-    id: 'srv-n1',
-    region: 'gb1',
-    revision: 2,
-    interfaces: interfaces(1),
-    hypervisors: ['hv1'],
-  })
-  const value = aCipher('gb1', 'k1').encrypt(
-    'record',
-    'srv-n1',
-    2,
-    Buffer.alloc(MAX_RECORD_BYTES + MAX_ORDER_BYTES + MAX_ENCRYPTION_OVERHEAD_BYTES, 'x'),
-  )
-  t.match(await script('put-encrypted', facts, value, ''), ['refused', 'invalid', /longer than 262144/])
-  await writeUnchecked('srv-n1', { record: value }, '127.0.0.1', 'too long')
-  await until(() => faultsLogged(daemon).length === 1, 'the fault')
-  t.match(
-    faultsLogged(daemon),
-    [{ reason: 'unreadable', faults: [{ message: /^the record is \d+ bytes, more than the limit of 262291$/ }] }],
-    'it is rejected before it is decrypted',
-  )
-  t.equal(await hostnameOf(daemon), 'r1.n1.example.com')
-})
-
-t.test('invariant 3: the daemon refuses a record beyond a limit and keeps the last good state', async (t) => {
-  const store = await aStore(t)
-  const daemon = await startDaemon(t, { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' })
-  await store.put(record(1, 1), Buffer.from('mine'))
-  await serves(daemon, 1)
-  for (const [i, [what, text, reason, message]] of (
-    [
-      [
-        '100,000 tags',
-        JSON.stringify(record(1, 2, { tags: tags(100_000) })),
-        'unreadable',
-        /^the record is \d{7} bytes, more than the limit of 262176$/,
-      ],
-      [
-        'text that is not JSON',
-        '{'.repeat(MAX_RECORD_BYTES + MAX_ORDER_BYTES + 1),
-        'unreadable',
-        /^the record is 262177 bytes/,
-      ],
-      [
-        '51 tags',
-        JSON.stringify(record(1, 2, { tags: tags(51) })),
-        'record',
-        /^must not have more than 50 properties$/,
-      ],
-    ] as const
-  ).entries()) {
-    await writeUnchecked('srv-n1', { record: text }, '127.0.0.1', what)
-    await until(() => faultsLogged(daemon).length === i + 1, what)
-    t.match(faultsLogged(daemon)[i], { instance: 'srv-n1', reason, faults: [{ message }], servedRevision: 1 }, what)
-    t.equal(await hostnameOf(daemon), 'r1.n1.example.com')
-    t.equal((await daemon.get('/latest/user-data')).body.toString(), 'mine')
   }
 })

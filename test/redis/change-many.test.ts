@@ -144,19 +144,3 @@ t.test('imdsctl remove reads the ids that imdsctl list prints', async (t) => {
   )
   t.match([stdout.toString(), stderr], ['removed srv-4 at revision 4\n', ''])
 })
-
-t.test('a removal with a seal restores a tombstone, but never replaces a seal in the store', async (t) => {
-  for (const [name, url] of [
-    ['Redis', redis.url],
-    ['files', `file:${join(testDirectory(t), 'store')}`],
-  ] as const) {
-    const { store } = await aRegion(t, { url })
-    const [sealedAt, other] = ['2026-11-20T15:04:05Z', '2020-01-01T00:00:00Z']
-    await store.remove('srv-gone', 7, { sealedAt })
-    await store.remove('srv-gone', 8, { sealedAt: other })
-    await store.remove('srv-gone', 9)
-    t.same(await store.tombstones(), [{ id: 'srv-gone', revision: 9, sealedAt }], name)
-  }
-  const { store } = await aRegion(t, { url: redis.url })
-  await t.rejects(store.remove('srv-x', 1, { sealedAt: 'yesterday' }), /SEALED-AT is not a time/)
-})

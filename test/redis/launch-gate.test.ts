@@ -2,6 +2,8 @@
  * The launch gate: a program that starts guests first waits until the daemon of this hypervisor serves the instance.
  * test/imdsd/operator-client.test.ts has every answer of a daemon to a wait.
  */
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import t from 'tap'
 import { waitForInstance } from '../../src/library.ts'
 import { startDaemon, unlessReset, until } from '../support/programs/daemon.ts'
@@ -44,6 +46,25 @@ t.test("a wait that begins before the publish ends when the guest's next GET ret
     status: 75,
     stderr: /: the record of srv-n1 names hv2, not this hypervisor \(hv1\)\n$/,
   })
+})
+
+t.test('sealed user-data is removed from view and journal, and a wait for the seal ends then', async (t) => {
+  const redis = await startRedis(t)
+  const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
+  await store.put(aLocalInstance(1), Buffer.from('S3CRET'))
+  const daemon = await startDaemon(t, {
+    IMDS_STORE: redis.url,
+    IMDS_REGION: 'gb1',
+    IMDS_HYPERVISOR: 'hv1',
+    IMDS_RESYNC_SECONDS: '3600',
+  })
+  const journal = () => readFileSync(join(daemon.directory, 'view.journal'), 'latin1')
+  const rewrites = () => daemon.metric('imds_journal_rewrites_total{result="written"}')
+  await until(async () => (await rewrites()) > 0 && journal().includes('S3CRET'), 'the journal')
+  await store.seal('srv-n1')
+  t.match(await imdsctl(['wait', 'srv-n1', '--revision', '2', '--operator', daemon.operatorSocket]), { status: 0 })
+  t.equal((await daemon.get('/latest/user-data')).status, 404)
+  await until(() => !journal().includes('S3CRET'), 'the seal in the journal', 40_000)
 })
 
 t.test('a wait for an invalid id or revision is a usage error', async (t) => {

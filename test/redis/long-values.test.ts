@@ -254,17 +254,3 @@ t.test('user-data beyond the limit is a fault, and is not read if several instan
   t.ok(Number(/total_net_output_bytes:(\d+)/.exec(await redis.client.info('stats'))?.[1]) < A_MEBIBYTE)
   for await (const loaded of source.load([id(1)])) t.match(loaded, { kind: 'user-data', id: id(1), reason })
 })
-
-t.test('the lengths of one instance and of several are asked before they are read', async (t) => {
-  await publish(t, [16, 16])
-  const source = await aSource(t, redis.url, LIMIT)
-  for (const [ids, lengths] of [
-    [[id(1)], 3],
-    [[id(1), id(2)], 6],
-  ] as const) {
-    await redis.client.config('RESETSTAT')
-    for await (const loaded of source.load(ids)) t.equal(loaded.kind, 'record')
-    t.equal(await calls('hstrlen'), lengths)
-    t.equal(await calls('hmget'), ids.length)
-  }
-})

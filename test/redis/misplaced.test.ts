@@ -8,7 +8,6 @@ import { keysOf } from '../../src/store/redis/keys.ts'
 import { until } from '../support/programs/daemon.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { aDaemon, aStore, connected, record, SECRET, serves, urlAs } from '../support/redis/shapes.ts'
-import { testDirectory } from '../support/test-directory.ts'
 import { imdsctl } from '../support/programs/imdsctl.ts'
 
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
@@ -92,41 +91,6 @@ t.test('imdsctl warns about a hypervisor without a daemon, and the daemon that l
       ),
     'the log line',
   )
-})
-
-t.test('daemons announce themselves when they connect and periodically, and stay listed after they stop', async (t) => {
-  t.match(await inRegion('gb1', null, 'hypervisors'), { status: 0, stdout: /^HYPERVISOR .*\n$/ })
-  const { daemon } = await served(t)
-  const other = await aDaemon(t, redis.url, {}, { IMDS_HYPERVISOR: 'hv2' })
-  await connected(other)
-  await until(
-    async () => (await redis.client.exists(KEYS.announcement('hv1'), KEYS.announcement('hv2'))) === 2,
-    'both announcements',
-  )
-  await other.stop()
-  const { status, stdout } = await inRegion('gb1', null, 'hypervisors')
-  t.equal(status, 0)
-  t.match(stdout, /\nhv1 +\d+\.\d+\.\d+ +1 +1 +0 s +\d+ s ago +-\nhv2 +\S+ +0 +0 +0 s +\d+ s ago +-\n$/)
-  await redis.client.set(KEYS.announcement('odd'), 'no JSON')
-  t.match(await inRegion('gb1', null, '--json', 'hypervisors'), {
-    status: 0,
-    stdout:
-      /^\{"formatVersion":1,"name":"hv1","version":"[^"]+","instances":1,"lagSeconds":0,"seenAt":"[^"]+","recordKeys":\[\],"records":1\}\n\{"formatVersion":1,"name":"hv2".*\n\{"formatVersion":1,"name":"odd","version":"","instances":0,"seenAt":"","records":0\}\n$/,
-  })
-  await until(
-    async () => (await redis.client.get(KEYS.announcement('hv1')))!.includes('"instances":1,'),
-    'the next announcement',
-    45_000,
-  )
-  t.match((await inRegion('gb1', null, 'hypervisors')).stdout, /\nhv1 +\S+ +1 +1 /)
-  t.same(
-    daemon.log.filter(({ msg }) => msg.includes('announce')),
-    [],
-  )
-  t.match(await imdsctl(['-s', `file:${testDirectory(t)}`, 'hypervisors']), {
-    status: 69,
-    stderr: /daemons announce themselves only in Redis, not in a directory of files/,
-  })
 })
 
 t.test('a daemon that may not announce itself serves its guests and has the reason as a condition', async (t) => {

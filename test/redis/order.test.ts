@@ -102,22 +102,6 @@ for (const keys of [false, true]) {
   })
 }
 
-t.test('G1: a start without the store serves the owner that was served, not one of before', async (t) => {
-  const { store, daemon, start } = await aRegion(t)
-  await store.put(A(), Buffer.from('of A'))
-  await isServed(daemon, 'srv-a')
-  await redis.client.flushall()
-  await store.put(B(), Buffer.from('of B'))
-  await isServed(daemon, 'srv-b')
-  await daemon.stop()
-  const goBack = await rememberState(redis.client)
-  await redis.client.flushall()
-  const next = await start()
-  t.equal(await userDataOf(next), 'of B')
-  await goBack()
-  t.equal(await userDataOf(next), 'of B')
-})
-
 t.test('a wait for a publish does not end with other contents of the same revision', async (t) => {
   const { store, daemon, run } = await aRegion(t)
   const wait = (...args: string[]) => run('wait', 'srv-a', ...args, '--operator', daemon.operatorSocket)
@@ -136,18 +120,6 @@ t.test('a wait for a publish does not end with other contents of the same revisi
   await store.put(A(2), Buffer.from('second'))
   t.match(await wait(), { status: 0 }, 'of what the store has')
   t.equal(await userDataOf(daemon), 'second')
-})
-
-t.test('E1: an instance whose tombstone has expired loses its address to the present owner', async (t) => {
-  const { store, daemon, start } = await aRegion(t)
-  await store.put(A(), Buffer.from('of A'))
-  await isServed(daemon, 'srv-a')
-  await daemon.stop()
-  await store.remove('srv-a')
-  await redis.client.del(KEYS.tombstone('srv-a'))
-  await store.put(B(), Buffer.from('of B'))
-  const next = await start()
-  await isServed(next, 'srv-b')
 })
 
 t.test('E3: a replayed record of an encrypted region takes no address, and neither does its index', async (t) => {

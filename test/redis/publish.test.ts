@@ -3,13 +3,13 @@
  * script with the model of test/world: stale revisions, owned addresses, seals, user-data, indexes and notices.
  */
 import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { sha256 } from '../../src/metadata/user-data.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { startDaemon, unlessReset, until } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
-import { imdsctl } from '../support/programs/imdsctl.ts'
+import { keyLines } from '../support/fixtures/record-keys.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { openTestStore } from '../support/test-store.ts'
 import { random } from '../support/fixtures/generated-records.ts'
@@ -17,6 +17,13 @@ import { testDirectory } from '../support/test-directory.ts'
 
 const KEYS = keysOf('gb1')
 const nic = (address: string) => [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: [address] }]
+
+const TIME = '2026-11-20T15:04:05Z'
+const NO_TIMES = [
+  ...[true, 'yesterday', null, '2026-11-20', '2026-00-20T15:04:05Z', '2026-11-20T24:04:05Z', '2026-02-30T15:04:05Z'],
+  ...['2100-02-29T15:04:05Z', '2026-11-31T15:04:05Z', '1969-12-31T15:04:05Z', '9999-12-31T23:59:59-23:59'],
+  ...['2026-11-20T15:04:05', '2026-11-20T15:04:05Z"', `2026-11-20T15:04:05.${'0'.repeat(20)}Z`],
+]
 
 const SCRIPT = readFileSync(new URL('../../src/store/redis/publish.lua', import.meta.url), 'utf8')
 
@@ -26,8 +33,6 @@ async function aStore(t: Test): Promise<Publisher> {
   await redis.client.flushall()
   return await openTestStore(t, { url: redis.url, region: 'gb1' })
 }
-
-const environment = () => ({ IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
 
 t.test('a publish writes record, user-data, indexes and digest, and notifies the hypervisor', async (t) => {
   const store = await aStore(t)
@@ -75,36 +80,6 @@ t.test('invariant 8: a removal leaves a tombstone for 7 days and nothing else', 
   t.equal(await redis.client.exists(KEYS.tombstone('srv-abcde')), 0)
 })
 
-t.test('removing an unknown id writes nothing, so that its first publish is not stale', async (t) => {
-  const store = await aStore(t)
-  t.match(await store.remove('srv-abcde'), { kind: 'absent' })
-  t.same(await redis.client.keys('*'), [])
-  t.match(await imdsctl(['remove', 'srv-abcde'], { env: environment() }), {
-    status: 1,
-    stderr: /^imdsctl: the store has no srv-abcde\b/,
-  })
-  t.match(await store.put(anInstance({ revision: 1 })), { kind: 'published' })
-})
-
-t.test('a removal with a revision leaves a tombstone even if the store lost the instance', async (t) => {
-  const store = await aStore(t)
-  t.match(await store.remove('srv-gone1', 3), { kind: 'unchanged', revision: 3 })
-  t.match(await redis.client.get(KEYS.tombstone('srv-gone1')), /^3 \d{16}$/)
-  t.match(await store.remove('srv-gone1'), { kind: 'unchanged', revision: 3 }, 'an existing tombstone is renewed')
-  t.match(await imdsctl(['remove', 'srv-gone2', '--revision', '5'], { env: environment() }), {
-    status: 0,
-    stdout: /^the store had no srv-gone2; its tombstone at revision 5/,
-  })
-  t.match(await redis.client.get(KEYS.tombstone('srv-gone2')), /^5 \d{16}$/)
-  t.same(
-    (await store.tombstones()).filter(({ id }) => id.startsWith('srv-gone')),
-    [
-      { id: 'srv-gone1', revision: 3 },
-      { id: 'srv-gone2', revision: 5 },
-    ],
-  )
-})
-
 t.test('the script itself refuses an invalid record, for publishers in any language', async (t) => {
   await aStore(t)
   const run = (...args: string[]) => redis.client.eval(SCRIPT, 1, KEYS.region, ...args) as Promise<string[]>
@@ -122,6 +97,14 @@ t.test('the script itself refuses an invalid record, for publishers in any langu
     [['put', JSON.stringify(anInstance({ revision: 0 })), 'none'], /revision/],
     [['put', JSON.stringify(anInstance({ hypervisors: 'hv1' })), 'none'], /hypervisors/],
     [['put', JSON.stringify(anInstance({ interfaces: [1] })), 'none'], /interfaces/],
+    ...NO_TIMES.map((sealedAt) => [
+      ['put', JSON.stringify(anInstance({ sealedAt })), 'none'],
+      /sealedAt is not a time/,
+    ]),
+    [
+      ['unseal', JSON.stringify(anInstance({ sealedAt: TIME })), 'none'],
+      /a record that unseals must not have sealedAt/,
+    ],
     [['put', record, 'set', 'bytes'], /the size in the record is not the size/],
     [['put', record], /must be set BYTES, keep or none/],
     [['frob'], /first argument must be init, put/],
@@ -137,37 +120,6 @@ t.test('the script itself refuses an invalid record, for publishers in any langu
   }
   t.same(await redis.client.keys('*'), [])
   t.match(await run('put', record, 'none'), ['published', '1'])
-})
-
-t.test('the script keeps user-data only for a record with its digest', async (t) => {
-  await aStore(t)
-  const put = (revision: number, text: string | null, ...mode: string[]) => {
-    const bytes = Buffer.from(text ?? '')
-    const userData = text === null ? undefined : { size: bytes.length, sha256: sha256(bytes) }
-    return redis.client.eval(
-      SCRIPT,
-      1,
-      KEYS.region,
-      'put',
-      JSON.stringify(anInstance({ revision, userData })),
-      ...mode,
-    ) as Promise<string[]>
-  }
-  t.match(await put(1, 'one', 'set', 'one'), ['published', '1'])
-  for (const [text, what] of [
-    ['two', 'a record with another digest'],
-    ['four', 'a record with another size'],
-    [null, 'a record without user-data'],
-  ] as const) {
-    t.match(await put(2, text, 'keep'), ['refused', 'user-data'], what)
-  }
-  t.match(await put(2, 'one', 'keep'), ['published', '2'])
-  t.match(await put(3, null, 'none'), ['published', '3'])
-  t.match(await put(4, 'one', 'keep'), ['refused', 'user-data'], 'there is no user-data')
-  t.match(await put(4, null, 'keep'), ['published', '4'])
-  await redis.client.hset(KEYS.instance('srv-abcde'), 'record', '{', 'user-data', 'one')
-  t.match(await put(5, 'one', 'keep'), ['refused', 'user-data'], 'the record in the store cannot be parsed')
-  t.match(await put(5, 'one', 'set', 'one'), ['published', '5'], 'a publish with user-data repairs it')
 })
 
 t.test('a full Redis accepts removals, which free memory; a refused publish changes nothing', async (t) => {
@@ -208,11 +160,16 @@ t.test('a full Redis accepts removals, which free memory; a refused publish chan
   )
 })
 
-/** The rules of revisions, seals and addresses are the same in Redis (publish.lua) and in a directory of files (rules.ts). */
+/** The rules of revisions, incarnations, seals and addresses are those of publish.lua, of the publisher with keys, and of rules.ts. */
 const SEED = 41
 const STEPS = 400
-t.test(`Redis and files give the same answers to ${STEPS} random changes (seed ${SEED})`, async (t) => {
-  const stores: readonly Publisher[] = [await aStore(t), await openTestStore(t, { url: `file:${testDirectory(t)}` })]
+t.test(`Redis, record keys and files give the same answers to ${STEPS} random changes (seed ${SEED})`, async (t) => {
+  const keys = join(testDirectory(t, { keys: keyLines('k1') }), 'keys')
+  const stores: readonly Publisher[] = [
+    await aStore(t),
+    await openTestStore(t, { url: `${redis.url}/1`, region: 'gb1', recordKeysFile: keys }),
+    await openTestStore(t, { url: `file:${join(t.testdirName, 'store')}` }),
+  ]
   const next = random(SEED)
   const below = (count: number) => Math.floor(next() * count)
   const kinds: Record<string, number> = {}
@@ -221,44 +178,54 @@ t.test(`Redis and files give the same answers to ${STEPS} random changes (seed $
     const revision = 1 + below(6) + Math.floor(step / 25)
     const address = ['10.0.0.1/24', '10.0.0.2/24', 'fd00::/64', 'fd00::5/128', 'fd00:1::1/128'][below(5)]!
     const addresses = address.includes(':') ? { ipv6Addresses: [address] } : { ipv4Addresses: [address] }
+    const incarnation = { incarnation: below(8) === 0 ? 'b' : 'a' }
     const record = anInstance({
       id,
       revision,
       interfaces: [{ id: `int-${id}`, macAddress: `02:24:19:00:00:0${id.slice(-1)}`, ...addresses }],
-      ...(below(6) === 0 && { sealedAt: '2026-11-20T15:04:05Z' }),
+      ...incarnation,
+      ...(below(6) === 0 && { sealedAt: TIME }),
     })
     const userData = ([Buffer.from('one'), Buffer.from('two'), 'none', 'keep'] as const)[below(4)]!
     const options = { dryRun: below(5) === 0 }
-    const sealedAt = '2026-11-26T00:00:00Z'
     const given = below(2) === 0 ? revision : undefined
-    const seal = given !== undefined && below(4) === 0 && { sealedAt } // to restore a tombstone
+    const seal = below(4) === 0 && { sealedAt: '2026-11-26T00:00:00Z' } // to restore a tombstone
+    const ofTombstone = given !== undefined && { ...incarnation, ...seal } // without a revision Redis takes neither
     const change = (
       [
         (store) => store.put(record, userData, options),
         (store) => store.put(record, userData, options),
         (store) => store.put(record, userData, options),
-        (store) => store.remove(id, given, { ...options, ...seal }),
+        (store) => store.remove(id, given, { ...options, ...ofTombstone }),
         (store) => store.unseal(id),
       ] satisfies ((store: Publisher) => Promise<object>)[]
     )[below(5)]!
-    const [inRedis, inFiles] = [await change(stores[0]!), await change(stores[1]!)]
-    const { kind } = inRedis as { readonly kind: string }
-    kinds[kind] = (kinds[kind] ?? 0) + 1
-    // only Redis has the names of daemons and places
-    const [before, after] = [
-      [
-        { ...inRedis, unannounced: [], order: 0 },
-        { ...(await stores[0]!.get(id)), order: 0 },
-      ],
-      [
-        { ...inFiles, unannounced: [], order: 0 },
-        { ...(await stores[1]!.get(id)), order: 0 },
-      ],
-    ]
-    if (JSON.stringify(before) === JSON.stringify(after)) continue
-    t.strictSame(after, before, `step ${step}: ${id} at ${revision}`)
+    const states: unknown[] = []
+    for (const store of stores) {
+      const answer = (await change(store)) as { readonly kind: string }
+      if (states.length === 0) kinds[answer.kind] = (kinds[answer.kind] ?? 0) + 1
+      // only Redis has the names of daemons and places
+      states.push([
+        { ...answer, unannounced: [], order: 0 },
+        { ...(await store.get(id)), order: 0 },
+      ])
+    }
+    const [first, ...others] = states.map((state) => JSON.stringify(state))
+    if (others.every((other) => other === first)) continue
+    t.strictSame(states, [states[0], states[0], states[0]], `step ${step}: ${id} at ${revision}`)
     break
   }
-  for (const kind of ['published', 'unchanged', 'stale', 'address-owned', 'removed', 'absent'])
-    t.ok((kinds[kind] ?? 0) > 5, `${kind}: ${JSON.stringify(kinds)}`)
+  t.same(await stores[1]!.tombstones(), await stores[0]!.tombstones())
+  t.same(await stores[2]!.tombstones(), await stores[0]!.tombstones())
+  for (const kind of [
+    'published',
+    'unchanged',
+    'stale',
+    'incarnation',
+    'address-owned',
+    'removed',
+    'absent',
+    'unsealed',
+  ])
+    t.ok((kinds[kind] ?? 0) > 3, `${kind}: ${JSON.stringify(kinds)}`)
 })

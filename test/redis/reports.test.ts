@@ -3,7 +3,7 @@
  * after the loss of a state directory, and with an instance that moves or is removed.
  */
 import { once } from 'node:events'
-import { cpSync, readFileSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import t, { type Test } from 'tap'
 import { NO_REPORTS } from '../../src/metadata/reports.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
@@ -93,60 +93,6 @@ t.test('H9: a store that is away gets the last report later', async (t) => {
   await redis.restart()
   await store.put(record(1, OPTIONS)) // this Redis saves nothing
   await until(async () => (await textsIn(store))['boot'] === 'done', 'the report in the store')
-})
-
-t.test('H9: after a kill the store says what is newer than the journal', async (t) => {
-  const { redis, store } = await aRegion(t)
-  await store.put(record(1, OPTIONS))
-  const [state, copy] = [`${t.testdirName}/state`, `${t.testdirName}/copy`]
-  const first = await aHypervisor(t, redis, 'hv1', { IMDS_STATE_DIR: state })
-  await serves(first, 1)
-  for (const name of ['boot', 'a', 'b']) await report(first, name, 'first')
-  await until(() => journalIn(state).includes('"b":{"text":"first"'), 'the reports on the disk')
-  cpSync(state, copy, { recursive: true })
-  await report(first, 'boot', 'second')
-  await report(first, 'a', '')
-  await until(async () => (await textsIn(store))['a'] === undefined, 'the removal in the store')
-  await kill(first)
-  const second = await aHypervisor(t, redis, 'hv1', { IMDS_STATE_DIR: copy })
-  await until(async () => (await shown(second)).reports.at(-1)?.text === 'second', 'the later report')
-  t.match(await shown(second), { reports: [{ name: 'b', text: 'first' }, { name: 'boot' }] })
-  t.same(await textsIn(store), { boot: 'second', b: 'first' })
-})
-
-t.test('H9: a report after the loss of the journal replaces an older one, and leaves the others', async (t) => {
-  const { redis, store } = await aRegion(t)
-  await store.put(record(1, OPTIONS))
-  const first = await aHypervisor(t, redis, 'hv1')
-  await serves(first, 1)
-  for (let i = 0; i < 3; i++) await report(first, 'boot', 'running')
-  await report(first, 'a', '1')
-  await until(async () => (await textsIn(store))['a'] !== undefined, 'the reports in the store')
-  await first.stop() // with its state directory
-  const second = await aHypervisor(t, redis, 'hv1')
-  await serves(second, 1)
-  await report(second, 'boot', 'done')
-  await written(second, 1)
-  t.same(await textsIn(store), { boot: 'done', a: '1' })
-})
-
-t.test('H9: reports move with their instance, also if the next hypervisor never writes', async (t) => {
-  const { redis, store } = await aRegion(t)
-  await store.put(record(1, OPTIONS))
-  const [hv1, hv2] = [await aHypervisor(t, redis, 'hv1'), await aHypervisor(t, redis, 'hv2')]
-  await serves(hv1, 1)
-  await report(hv1, 'a', '1')
-  await written(hv1, 1)
-  await store.put(record(2, { ...OPTIONS, hypervisors: ['hv1', 'hv2'] }))
-  await serves(hv2, 2)
-  t.same(await textsIn(store), { a: '1' })
-  await store.put(record(3, { ...OPTIONS, hypervisors: ['hv2'] }))
-  t.same(await redis.client.exists(HV1, HV2), 1)
-  t.same(await textsIn(store), { a: '1' })
-  await serves(hv2, 3)
-  await report(hv2, 'b', '2')
-  await written(hv2, 1)
-  t.same(await textsIn(store), { a: '1', b: '2' })
 })
 
 t.test('H9: a report that is written after the hand-over is deleted, also after a kill and a start', async (t) => {

@@ -237,6 +237,7 @@ t.test(`the model of the store answers ${CALLS} random calls as publish.lua does
     'absent',
     'refused stale',
     'refused address-owned',
+    'refused user-data',
     'refused sealed',
     'refused changed',
     'refused order',

@@ -89,8 +89,15 @@ function buildBackend(directory: string, operations: FileOperations, now: () => 
       return all
     },
     tombstones: async () =>
-      [...(await readRecordIndex(directory, now()))].flatMap(([id, { isRemoved, revision, sealedAt }]) =>
-        isRemoved ? { id, revision, ...(sealedAt !== undefined && { sealedAt }) } : [],
+      [...(await readRecordIndex(directory, now()))].flatMap(([id, { isRemoved, revision, incarnation, sealedAt }]) =>
+        isRemoved
+          ? {
+              id,
+              revision,
+              ...(incarnation !== undefined && { incarnation }),
+              ...(sealedAt !== undefined && { sealedAt }),
+            }
+          : [],
       ),
     close: () => turn.after(() => Promise.resolve()),
   }

@@ -8,7 +8,6 @@ import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { Test } from 'tap'
 import type { Publisher } from '../../../src/store/open.ts'
-import { PASS_SOCKET } from '../netns/fault-host.ts'
 import { openListeningSocket } from '../netns/listening-socket.ts'
 import { anInstance } from '../fixtures/instance.ts'
 import { request, startDaemon, until, type TestDaemon } from '../programs/daemon.ts'
@@ -37,6 +36,11 @@ export interface Fleet {
 }
 
 const SOCKET = '/run/imds/operator.sock'
+/**
+ * Runs a command with the variables of sd_listen_fds(3) for the socket that it inherits. LISTEN_PID must be the
+ * command's own process id.
+ */
+const PASS_SOCKET = ['sh', '-c', 'export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=default; exec "$@"', 'sh']
 
 /** Starts hypervisors whose guests get revision 1, and lets the guests ask. All ends with the test. */
 export async function startFleet(

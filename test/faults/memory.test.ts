@@ -1,6 +1,6 @@
 /**
  * Memory stays constant over requests and changes, measured after a garbage collection. The long run has a million
- * requests and 100,000 changes, and forces a collection only at the end: `IMDS_FAULTS_LONG=1 TAP_TIMEOUT=3600 node
+ * requests and 100,000 changes, and forces a collection only at the end: `IMDS_TEST_LONG=1 TAP_TIMEOUT=3600 node
  * test/faults/memory.test.ts`.
  */
 import { Agent, get } from 'node:http'
@@ -11,7 +11,7 @@ import { aLocalInstance } from '../support/fixtures/instance.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { openTestStore } from '../support/test-store.ts'
 
-const isLong = process.env['IMDS_FAULTS_LONG'] === '1'
+const isLong = process.env['IMDS_TEST_LONG'] === '1'
 /** In each round. */
 const [REQUESTS, CHANGES] = isLong ? [100_000, 10_000] : [10_000, 1_000]
 const ROUNDS = isLong ? 10 : 2

@@ -2,16 +2,12 @@
  * `imdsctl evacuate`: records move from one hypervisor to others, with their user-data and seals. For Redis, Redis with
  * record keys, and files.
  */
-import { spawn } from 'node:child_process'
-import { once } from 'node:events'
 import t, { type Test } from 'tap'
 import { evacuate, type EvacuateOptions } from '../../src/imdsctl/evacuate.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { runCommand, type CommandResult } from '../support/programs/collected-output.ts'
-import { until } from '../support/programs/daemon.ts'
-import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { startKinds, type KindSettings } from '../support/redis/kinds.ts'
 import { openTestStore } from '../support/test-store.ts'
 
@@ -137,24 +133,4 @@ t.test('it warns if the daemon of the hypervisor still runs, unless all records 
   t.match(await second.run('hv1', { to: 'hv2', dryRun: true }), {
     stderr: /^imdsctl: warning: the daemon of hv1 was seen/,
   })
-})
-
-t.test('after a kill it continues where it was', async (t) => {
-  const { store, run, places } = await aRegion(
-    t,
-    { url: redis.url },
-    Array.from({ length: 1500 }, () => ['hv1']),
-  )
-  const command = ['--store', redis.url, '--region', 'gb1', 'evacuate', 'hv1', '--to', 'hv2,hv3']
-  const child = spawn(process.execPath, [IMDSCTL, ...command], { env: programEnvironment(), stdio: 'ignore' })
-  await until(async () => (await places()).some((place) => place.endsWith('hv2')), 'the first records to move')
-  child.kill('SIGKILL')
-  await once(child, 'exit')
-  const left = (await places()).filter((place) => place.endsWith('hv1')).length
-  t.ok(left > 0, `${left} of 1500 are left`)
-  t.match(await run('hv1', { to: 'hv2,hv3' }), {
-    status: 0,
-    stdout: new RegExp(`^${left} instances, ${left} moved\n`),
-  })
-  t.same(new Set((await store.list()).map(({ revision }) => revision)), new Set([2]), 'each was moved once')
 })

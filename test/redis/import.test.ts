@@ -228,26 +228,3 @@ t.test('an import into a new region names only some of the hypervisors that no d
   t.equal(stdout, '5 records: 5 published\n')
   t.match(stderr, /^(.*no daemon has announced hypervisor hv1\d.*\n){3}imdsctl: warning: 2 more of this kind\n$/)
 })
-
-t.test('an import that was killed is completed by another one', async (t) => {
-  const directory = testDirectory(t, { backup: { 'srv-900.removed': '7\n' } })
-  const target = KINDS['Redis']!(directory, 'gb1')
-  const backup = join(directory, 'backup')
-  for (let n = 0; n < 200; n++) {
-    writeFileSync(join(backup, `srv-${n}.json`), JSON.stringify(record(n)))
-    writeFileSync(join(backup, `srv-${n}.user-data`), String(n))
-  }
-  const store = await openTestStore(t, target)
-  const link = await startSlowLink(redis.port, 20)
-  t.teardown(() => link.stop())
-  const child = start(['import', backup], link.port)
-  await until(async () => (await store.list()).length > 0, 'the first records')
-  link.freeze()
-  child.kill('SIGKILL')
-  const [, signal] = (await once(child, 'close')) as [unknown, string]
-  t.equal(signal, 'SIGKILL')
-  const again = await imdsctl(['import', backup], { env: ENV })
-  t.match(again, { status: 0, stdout: /^201 records: 1 removed, / })
-  t.same(await contents(store), await contents(await openTestStore(t, { url: `file:${backup}`, region: 'gb1' })))
-  t.equal((await store.list()).length, 200)
-})

@@ -12,7 +12,6 @@ import { until } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { imdsctl, imdsctlCommand } from '../support/programs/imdsctl.ts'
 import { startRedis } from '../support/redis/redis.ts'
-import { testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
 import { programEnvironment } from '../support/programs/imds.ts'
 
@@ -43,41 +42,6 @@ const nic = (n: number, address = `10.0.${n >> 6}.${(n & 63) * 4 + 2}/30`) => [
 const record = (n: number, change: Record<string, unknown> = {}) =>
   anInstance({ id: `srv-a${n}`, interfaces: nic(n), ...change })
 const lines = (...values: unknown[]) => values.map((value) => `${JSON.stringify(value)}\n`).join('')
-const userData = async (store: Publisher, id: string) => {
-  const published = await store.get(id)
-  return published === undefined ? 'absent' : published.userData && Buffer.from(published.userData).toString()
-}
-
-t.test('a directory is published with its user-data files on one connection, with a summary', async (t) => {
-  const store = await aStore(t)
-  await store.put(record(2), Buffer.from('kept'))
-  const directory = testDirectory(t, {
-    'srv-a1.json': JSON.stringify(record(1)),
-    'srv-a1.user-data': 'one',
-    'any-name.yaml': stringify(record(2, { revision: 2 })),
-    'srv-a3.yml': stringify(record(3)),
-    'srv-a3.user-data': '',
-    README: 'no record',
-    'srv-a9.removed': '1',
-    '.hidden.json': '{',
-  })
-  const connections = async () => Number(/total_connections_received:(\d+)/.exec(await redis.client.info('stats'))?.[1])
-  const before = await connections()
-  const put = await imdsctl(['put', directory], { env: ENV })
-  t.equal((await connections()) - before, 1)
-  t.match(put, { status: 0, stderr: '', stdout: /^3 records: 3 published$/m })
-  t.same(put.stdout.split('\n').slice(0, 3).sort(), [
-    'published srv-a1 revision 1',
-    'published srv-a2 revision 2',
-    'published srv-a3 revision 1',
-  ])
-  t.same(await Promise.all(['srv-a1', 'srv-a2', 'srv-a3'].map((id) => userData(store, id))), ['one', 'kept', ''])
-  t.match(
-    await imdsctl(['put', directory], { env: ENV }),
-    { status: 0, stdout: /^3 records: 3 unchanged$/m },
-    'a repeated put changes nothing',
-  )
-})
 
 t.test('imdsctl put stops reading its input while the store is busy', async (t) => {
   await aStore(t)

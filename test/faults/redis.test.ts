@@ -14,6 +14,7 @@ import { openTestStore } from '../support/test-store.ts'
 const GUESTS = 4
 /** The least number of requests of each guest before the fault, and again after it. */
 const MIN_REQUESTS = 50
+const LOST = 'imds_condition{code="store-lost",severity="failure"}'
 const [ID, USER_DATA] = ['/latest/meta-data/instance-id', '/latest/user-data']
 /** A script that blocks Redis for 400 ms, as KEYS does in a large store. */
 const BUSY = `local function now() local t = redis.call('TIME'); return t[1] * 1000 + t[2] / 1000 end
@@ -77,14 +78,14 @@ const FAULTS: Readonly<Record<string, (host: Host, t: Test) => Promise<void>>> =
   'Redis is killed and started again': async ({ redis, sees, publish }) => {
     await redis.client.save()
     await redis.kill()
-    await sees('imds_store_connected', 0)
+    await sees(LOST, 1)
     const published = publish()
     await redis.start()
     await published
   },
   'Redis is paused': async ({ redis, sees, publish }) => {
     redis.signal('SIGSTOP')
-    await sees('imds_store_connected', 0)
+    await sees(LOST, 1)
     const published = publish()
     redis.signal('SIGCONT')
     await published
@@ -96,26 +97,26 @@ const FAULTS: Readonly<Record<string, (host: Host, t: Test) => Promise<void>>> =
       chain in { type filter hook input priority 0; ip saddr ${redis.address} drop; }
     }`)
     await publish()
-    await sees('imds_store_connected', 0)
+    await sees(LOST, 1)
     await nft('delete table inet cut')
   },
   'Redis is slow': async ({ redis, sees, publish, arrived }) => {
     const blocking = Promise.all(Array.from({ length: 10 }, () => redis.client.eval(BUSY, 0)))
     await publish()
     await arrived()
-    await sees('imds_store_connected', 1)
+    await sees(LOST, 0)
     await blocking
   },
   'Redis is out of memory': async ({ redis, sees, publish }, t) => {
     await redis.client.config('SET', 'maxmemory-policy', 'noeviction', 'maxmemory', '1mb')
     await t.rejects(publish(), /OOM command not allowed/)
-    await sees('imds_store_connected', 1)
+    await sees(LOST, 0)
     await redis.client.config('SET', 'maxmemory', '0')
     await publish()
   },
   'Redis is a read-only replica for a time': async ({ redis, sees, publish }) => {
     await redis.client.replicaof('127.0.0.1', 1)
-    await sees('imds_store_connected', 0)
+    await sees(LOST, 1)
     const published = publish()
     await redis.client.replicaof('NO', 'ONE')
     await published
@@ -149,7 +150,8 @@ t.test('G1: no guest notices a fault of Redis', { skip: withoutNamespaces() }, a
       await more()
       await cause(host, t)
       await host.arrived()
-      await host.sees('imds_ready', 1)
+      await host.sees(LOST, 0)
+      await host.sees('imds_view_absent_instances', 0)
       await more()
       for (const [n, load] of loads.entries()) {
         const { failed, answers } = await load.stop()

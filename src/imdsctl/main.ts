@@ -3,10 +3,11 @@
  * it splits chunks, and the start gets slower.
  */
 import '../runtime/signals.ts' // first: it catches SIGUSR1
+import { existsSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { EXIT } from '../runtime/exit-status.ts'
 import { Output } from '../runtime/output.ts'
-import { IMDS_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
+import { IMDS_API_SERVICE, IMDS_SERVICE, readServiceEnvironment } from '../runtime/service-environment.ts'
 import { buildProgram } from './imdsctl.ts'
 
 const output = new Output('imdsctl', process.stdout, process.stderr, (exitStatus) => process.exit(exitStatus))
@@ -33,7 +34,8 @@ void buildProgram({
   })
 
 /**
- * Sets the variables of the daemon's service that are not set. Ends the process if --environment-file names a file that
+ * Sets the variables of the service that are not set: of the daemon's, or of imds-api's on a host that has no daemon. Ends
+ * the process if --environment-file names a file that
  * cannot be read.
  */
 function readEnvironment(): void {
@@ -41,8 +43,9 @@ function readEnvironment(): void {
   const {
     values: { 'environment-file': file, store },
   } = parseArgs({ options, strict: false })
+  const isControlPlane = !existsSync(IMDS_SERVICE.file) && existsSync(IMDS_API_SERVICE.file)
   const read = readServiceEnvironment(
-    IMDS_SERVICE,
+    isControlPlane ? IMDS_API_SERVICE : IMDS_SERVICE,
     typeof file === 'string' ? file : undefined,
     process.env,
     store !== undefined,

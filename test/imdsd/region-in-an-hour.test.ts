@@ -1,28 +1,38 @@
 /**
- * docs/region.md from three hosts that systemd boots, word by word: only the repository is another one, and ssh is a program
- * that hands its input to the other host. Debian's Redis, PostgreSQL and Prometheus have their own units and
- * configurations, and all users are those of the page.
+ * docs/region.md from hosts that systemd boots, word by word: only the repository is another one. Then jobs of the region
+ * on the same hosts: a backup is restored, the fleet is upgraded, a hypervisor is replaced. Debian's Redis, PostgreSQL,
+ * Prometheus and ssh have their own configurations, and all users are those of the pages.
  */
-import { readFileSync } from 'node:fs'
-import t from 'tap'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import t, { type Test } from 'tap'
 import { bootBareHost, withoutSystemd, type BootedHost } from '../support/netns/booted-host.ts'
+import type { Guest, Link } from '../support/netns/namespaces.ts'
 import { without } from '../support/packages.ts'
 import { makeRepository } from '../support/programs/apt-repository.ts'
 import { until } from '../support/programs/daemon.ts'
 import { must } from '../support/programs/processes.ts'
 import { serveDirectory } from '../support/programs/web-server.ts'
+import { shortDirectory } from '../support/test-directory.ts'
 import { executed } from '../tools/documents.ts'
 
 t.setTimeout(900_000) // as under `npm test`: it builds the packages, and installs Node.js three times
-const VERSION = '1.0.0'
+/** Of the packages. The newest one is installed first. */
+const VERSIONS = ['1.0.0', '1.0.1']
 const UNITS = ['redis-server.service', 'postgresql.service', 'postgresql@.service', 'prometheus.service']
-/** Keeps what the page sends to a host, until the test runs it there. */
-const SSH = `#!/bin/sh
-mkdir -p /tmp/ssh && n=$(ls /tmp/ssh/*.host 2> /dev/null | wc -l)
-cat > /tmp/ssh/$n.input && echo "$1" > /tmp/ssh/$n.host && echo "$2" > /tmp/ssh/$n.command
+/** Each hypervisor with its address. */
+const HYPERVISORS = { hv1: '10.1.0.11', hv2: '10.1.0.12', hv3: '10.1.0.13' }
+/** Asks for the id, again and again, until there is a file $0. Prints the number of responses, and what failed. */
+const POLL = `
+n=0
+until [ -e "$0" ]; do
+  curl -sS --fail --max-time 5 http://169.254.169.254/latest/meta-data/instance-id > /dev/null && n=$((n + 1))
+  sleep 0.05
+done 2>&1
+echo "$n responses"
 `
 
-/** Joins the hosts to the network 10.1.0.0/24: the first has the address .10, the others .11, .12. */
+/** Joins the hosts to the network 10.1.0.0/24: the first has the address .10, the others .11, .12, .13. */
 async function connect([control, ...others]: readonly BootedHost[]): Promise<void> {
   const ip = ({ within }: BootedHost, command: string) => must([...within, 'ip', ...command.split(' ')])
   await ip(control!, 'link add mgmt type bridge')
@@ -36,15 +46,29 @@ async function connect([control, ...others]: readonly BootedHost[]): Promise<voi
   }
 }
 
+/** Lets root of the first host log in at the others, which it knows by their names. */
+async function addSsh([control, ...others]: readonly BootedHost[]): Promise<void> {
+  await control!.shell(
+    'mkdir -p /root/.ssh && rm -f /root/.ssh/* && ssh-keygen -q -t ed25519 -N "" -f /root/.ssh/id_ed25519',
+  )
+  const names = Object.entries(HYPERVISORS).map(([name, address]) => `${address} ${name}\n`)
+  await control!.shell('cat >> /etc/hosts; echo "StrictHostKeyChecking accept-new" > /root/.ssh/config', names.join(''))
+  const key = await control!.shell('cat /root/.ssh/id_ed25519.pub')
+  for (const other of others) {
+    await other.shell('mkdir -p /root/.ssh /run/sshd && cat > /root/.ssh/authorized_keys && ssh-keygen -A', key)
+    await other.shell('/usr/sbin/sshd -o UsePAM=no')
+  }
+}
+
 const skip =
   withoutSystemd() ||
-  without('redis-server', 'postgres', 'prometheus', 'strip', 'gpg', 'dpkg-scanpackages', 'curl', 'openssl')
+  without('redis-server', 'postgres', 'prometheus', 'sshd', 'strip', 'gpg', 'dpkg-scanpackages', 'curl', 'openssl')
 
 t.test('from empty hosts to a guest, by the commands of the page', { skip }, async (t) => {
-  const served = await makeRepository(t, [VERSION])
+  const served = await makeRepository(t, VERSIONS)
   const control = await bootBareHost(t, [])
-  const [hv1, hv2] = [await bootBareHost(t, []), await bootBareHost(t, [])]
-  const hosts = [control, hv1, hv2]
+  const [hv1, hv2, hv3] = [await bootBareHost(t, []), await bootBareHost(t, []), await bootBareHost(t, [])]
+  const hosts = [control, hv1, hv2, hv3]
   await connect(hosts)
   let url = ''
   for (const host of hosts) {
@@ -64,7 +88,7 @@ t.test('from empty hosts to a guest, by the commands of the page', { skip }, asy
       '/etc/systemd/system/postgresql.service.wants/postgresql@15-main.service && ' +
       'systemctl daemon-reload && systemctl start redis-server postgresql',
   )
-  await control.shell('cat > /usr/local/bin/ssh && chmod +x /usr/local/bin/ssh', SSH)
+  await addSsh(hosts)
   const run = (host: BootedHost, code: string) =>
     host.shell(
       `export DEBIAN_FRONTEND=noninteractive PATH=/usr/local/bin:$PATH; exec 2>&1; ${code.replaceAll('https://packages.example.com', url)}`,
@@ -77,6 +101,11 @@ t.test('from empty hosts to a guest, by the commands of the page', { skip }, asy
     t.match(await run(control, executed('docs/region.md', 'postgresql')), /^(?!.*ERROR)/s)
   })
 
+  const install = async (t: Test, host: BootedHost, name: keyof typeof HYPERVISORS) => {
+    const block = executed('docs/region.md', 'hypervisor')
+    const named = block.replace('name=hv1 address=10.1.0.11', `name=${name} address=${HYPERVISORS[name]}`)
+    t.match(await run(host, named), '"ready":true')
+  }
   const redis = (user: string, command: string) => {
     const as = user === '' ? '' : `REDISCLI_AUTH=$(cat /root/region/${user}.password) `
     const option = user === '' ? '' : `--user ${user} `
@@ -129,18 +158,29 @@ t.test('from empty hosts to a guest, by the commands of the page', { skip }, asy
 
   await t.test('two hypervisors with firewall', async (t) => {
     await run(control, executed('docs/region.md', 'copy'))
-    const sent = await control.shell('for host in /tmp/ssh/*.host; do cat $host; done')
-    t.equal(sent, ['root@10.1.0.11', 'root@10.1.0.11', 'root@10.1.0.12', 'root@10.1.0.12', ''].join('\n'))
-    for (const [i, host] of [hv1, hv1, hv2, hv2].entries())
-      await host.shell(await control.shell(`cat /tmp/ssh/${i}.command`), await control.shell(`cat /tmp/ssh/${i}.input`))
-    const install = executed('docs/region.md', 'hypervisor')
-    t.match(await run(hv1, install), '"ready":true')
-    t.match(await run(hv2, install.replace('name=hv1 address=10.1.0.11', 'name=hv2 address=10.1.0.12')), '"ready":true')
+    await install(t, hv1, 'hv1')
+    await install(t, hv2, 'hv2')
     await until(
       async () => /^hv1 .* 0 .*ago\nhv2 .* 0 .*ago$/m.test(await control.shell('imds-api hypervisors')),
       'imds-api to see both',
     )
   })
+
+  let server: { readonly id: string; readonly link: Link & { readonly device: string }; readonly guest: Guest }
+  const ask = async () =>
+    (await must([...server.guest.within, 'sh', '-c', executed('docs/region.md', 'guest')])).toString()
+
+  /** The guest asks for its id until the result is called, which returns what POLL prints. */
+  const poll = (t: Test): (() => Promise<string>) => {
+    const end = join(shortDirectory(t), 'end')
+    const polled = must([...server.guest.within, 'sh', '-c', POLL, end])
+    const stop = async () => {
+      writeFileSync(end, '')
+      return (await polled).toString()
+    }
+    t.teardown(stop)
+    return stop
+  }
 
   await t.test('the first guest reads its metadata, also after every server was restarted', async (t) => {
     const { id } = JSON.parse((await run(control, executed('docs/region.md', 'create'))).replace(/^[^{]*/, '')) as {
@@ -154,13 +194,8 @@ t.test('from empty hosts to a guest, by the commands of the page', { skip }, asy
       interfaces: { id: string; macAddress: string; ipv4Addresses: string[] }[]
     }
     const [{ id: interfaceId, macAddress, ipv4Addresses }] = interfaces as [(typeof interfaces)[0]]
-    const guest = await hv1.addGuest({
-      address: ipv4Addresses[0]!,
-      gateway: '10.240.255.254',
-      macAddress,
-      device: `tap-${interfaceId}`,
-    })
-    const ask = async () => (await must([...guest.within, 'sh', '-c', executed('docs/region.md', 'guest')])).toString()
+    const link = { address: ipv4Addresses[0]!, gateway: '10.240.255.254', macAddress, device: `tap-${interfaceId}` }
+    server = { id, link, guest: await hv1.addGuest(link) }
     t.equal(await ask(), id)
     await run(control, executed('docs/region.md', 'prometheus'))
     const targets = "curl -fsS 'http://127.0.0.1:9090/api/v1/query?query=up==1' | grep -o '\"instance\"' | wc -l"
@@ -202,4 +237,53 @@ t.test('from empty hosts to a guest, by the commands of the page', { skip }, asy
     t.notMatch(await hv2.shell('nft list tables'), 'imds')
     t.match(await run(hv2, executed('docs/firewall.md', 'install')), /table inet imds[^]*counter unknown_peers/)
   })
+
+  await t.test('the fleet goes back to the former version and to the new one, and no request is refused', async (t) => {
+    const stop = poll(t)
+    for (const version of [VERSIONS[0]!, VERSIONS[1]!, VERSIONS[1]!]) {
+      const block = `version=${version}\n${executed('docs/operations/jobs.md', 'upgrade')}`
+      const listed = await run(control, block)
+      t.match(listed, new RegExp(`^hv1 +${version} [^]*^hv2 +${version} `, 'm'))
+    }
+    t.match(await stop(), /^\d+ responses\n$/)
+    t.equal(await ask(), server.id)
+  })
+
+  await t.test('a hypervisor is replaced by a further one, and its guest is served all the time', async (t) => {
+    const region = '/etc/imds/region.yaml'
+    await control.shell(`sed -i '/name: hv1/{p;s/hv1/hv3/}' ${region}`)
+    t.match(await run(control, `imds-api apply ${region}`), '+ hypervisor hv3')
+    await run(control, executed('docs/region.md', 'copy').replace('hv1=10.1.0.11 hv2=10.1.0.12', 'hv3=10.1.0.13'))
+    await install(t, hv3, 'hv3')
+    await control.shell(
+      'cat > /usr/local/bin/migrate && chmod +x /usr/local/bin/migrate',
+      '#!/bin/sh -e\nssh hv3 imdsctl wait "$1"\ntouch /tmp/migrating\nuntil [ -e /tmp/migrated ]; do sleep 0.1; done\n',
+    )
+    const stop = poll(t)
+    const block = executed('docs/operations/jobs.md', 'replace with imds-api')
+      .replace(
+        'imds-api apply region.yaml',
+        `sed -i '/name: hv1/s/ }/, removed: true }/' ${region} && imds-api apply ${region}`,
+      )
+      .replace('--to hv2', '--to hv3')
+      .replace('--to hv2', '--to hv3')
+    const replaced = run(control, block)
+    await until(() => control.shell('test -e /tmp/migrating').then(isTrue, isFalse), 'the migration', 120_000)
+    await hv1.hypervisor.handOver(server.link, hv3.hypervisor)
+    await control.shell('touch /tmp/migrated')
+    t.match(await replaced, /\n- hypervisor hv1\nhv1 is forgotten\n/)
+    t.match(await stop(), /^\d+ responses\n$/)
+    t.equal(await ask(), server.id)
+    t.match(await run(hv3, executed('docs/region.md', 'restart hypervisor')), / 0 failures$/m)
+    t.equal(await ask(), server.id)
+    t.match(
+      await hv1.shell('systemctl is-enabled imds.service imds.socket imds-firewall.service || true'),
+      /^(disabled\n){3}$/,
+    )
+    t.notMatch(await hv1.shell('systemctl is-active imds.service imds.socket || true'), /^active/m)
+    t.notMatch(await control.shell('imds-api hypervisors'), /^hv1/m)
+  })
 })
+
+const isTrue = () => true
+const isFalse = () => false

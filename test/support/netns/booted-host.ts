@@ -12,7 +12,7 @@ import { join } from 'node:path'
 import type { Test } from 'tap'
 import { ENDLESS_SHARE, until } from '../programs/daemon.ts'
 import { must, startChild } from '../programs/processes.ts'
-import { makeHypervisor, SERVICE, withoutNamespaces, type Guest, type Link } from './namespaces.ts'
+import { makeHypervisor, SERVICE, withoutNamespaces, type Guest, type Hypervisor, type Link } from './namespaces.ts'
 import { buildInto } from '../programs/imds.ts'
 import { without } from '../packages.ts'
 import { shortDirectory } from '../test-directory.ts'
@@ -33,6 +33,7 @@ export interface BootedHost {
   /** The root directory of the Debian whose files it has. */
   readonly files: string
   readonly within: readonly string[]
+  readonly hypervisor: Hypervisor
   /** The id of systemd as the test sees it: a process in all namespaces of the host. */
   readonly pid: string
   /** The guests, in the order of their links. */
@@ -227,6 +228,7 @@ async function boot(
   return {
     files,
     within: hypervisor.within,
+    hypervisor,
     pid: child.readyValue,
     guests,
     addGuest: hypervisor.addGuest,

@@ -559,6 +559,20 @@ test('the lag is the time since the oldest change that is not read, or since the
   expect(sync.status().lagMs).toBe(0)
 })
 
+test('a record that was faulty at a resync is served when it comes back without a publish', async () => {
+  const { source, view, sync } = aSync(1)
+  source.put(record(2))
+  const loaded = { ...(source.records.get(id(2)) as Extract<Loaded, { kind: 'record' }>), order: 5 }
+  source.records.set(id(2), { ...loaded, document: {} })
+  source.last = 9
+  await source.drain()
+  expect(sync.faultOf(id(2))?.reason).toBe('record')
+  source.records.set(id(2), loaded)
+  source.events.notice(id(2))
+  await source.drain()
+  expect(view.get(id(2))?.order).toBe(5)
+})
+
 test('a place that is more than a day ahead is faulty, also after one that is nearly a day ahead', async () => {
   const { source, view, sync } = aSync(1)
   const hoursAhead = (hours: number) => (Date.now() + hours * 3_600_000) * 1_000

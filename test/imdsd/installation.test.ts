@@ -186,7 +186,7 @@ t.test('a program with a missing file names it in one line without a stack trace
   )
   t.match(await ran(join(dist, 'imdsctl.js'), ['firewall']), { status: 70, stderr: /^imdsctl: cannot load .*\n$/ })
 
-  rmSync(join(dist, globSync('main/metrics-*.js', { cwd: dist })[0]!))
+  rmSync(join(dist, globSync('main/background-*.js', { cwd: dist })[0]!))
   const { status, stdout } = await ran(join(dist, 'main.js'), [], {
     IMDS_STORE: `file:${directory}`,
     IMDS_STATE_DIR: directory,
@@ -198,7 +198,7 @@ t.test('a program with a missing file names it in one line without a stack trace
   t.match(JSON.parse(stdout.trim().split('\n').at(-1)!), {
     level: 'fatal',
     msg: 'could not start',
-    reason: /^cannot load .*metrics-.*: if imds was just upgraded, start it again; otherwise install it again$/,
+    reason: /^cannot load .*background-.*: if imds was just upgraded, start it again; otherwise install it again$/,
     err: undefined,
   })
 })

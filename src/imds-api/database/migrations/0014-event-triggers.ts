@@ -21,9 +21,11 @@ const FORMER = [
 ].map((name) => `event_of_${name}`)
 
 const WRITE_EVENTS = `
+  -- An unlogged sequence, which an identity would have, cannot be read in PostgreSQL 15 after a standby was promoted.
+  create sequence event_change_ids;
   -- No commit leaves a row here. \`is_first\`: of its statement.
   create unlogged table event_changes (
-    id bigint generated always as identity,
+    id bigint not null default nextval('event_change_ids'),
     transaction xid8 not null default pg_current_xact_id(),
     is_first boolean not null,
     account_id text,

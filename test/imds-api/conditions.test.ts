@@ -33,7 +33,7 @@ const REGION = aRegion({
 })
 const SERVERS = 9
 
-t.test('each condition of imds-api is told alike wherever it is told', { skip: without('postgres') }, async (t) => {
+t.test('log, readyz, metric, doctor and page agree on each condition', { skip: without('postgres') }, async (t) => {
   const directory = shortDirectory(t)
   const [redis, postgres] = [await startRedis(t), await startPostgres(t)]
   const certificate = await (await anAuthority(directory, 'ours')).issue('api')
@@ -65,7 +65,7 @@ t.test('each condition of imds-api is told alike wherever it is told', { skip: w
     const { conditions } = (await (await fetch(`${api.operatorUrl}/conditions`)).json()) as ServiceConditions
     return conditions.map(({ code }) => code).sort()
   }
-  /** These conditions are found, no other, and each is told everywhere. */
+  /** Waits until exactly these conditions are found, and checks that log, readyz, doctor, metric and page have them. */
   const agree = async (what: string, ...codes: readonly string[]) => {
     const wanted = codes.toSorted().join()
     let found = ''

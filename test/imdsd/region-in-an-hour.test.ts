@@ -22,7 +22,7 @@ const VERSIONS = ['1.0.0', '1.0.1']
 const UNITS = ['redis-server.service', 'postgresql.service', 'postgresql@.service', 'prometheus.service']
 /** Each hypervisor with its address. */
 const HYPERVISORS = { hv1: '10.1.0.11', hv2: '10.1.0.12', hv3: '10.1.0.13' }
-/** Asks for the id, again and again, until there is a file $0. Prints the number of responses, and what failed. */
+/** Requests the instance id repeatedly until the file $0 exists. Prints each failure, then the number of responses. */
 const POLL = `
 n=0
 until [ -e "$0" ]; do

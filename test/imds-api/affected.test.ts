@@ -128,6 +128,7 @@ t.test('each change affects the resources whose ETag it changes, and no others',
     return id
   }
   let collaboration = ''
+  let last = image
   const to = (destination: string) => send('POST', `cloud_ips/${ip.id}/map`, { destination })
   const unmap = () => send('POST', `cloud_ips/${ip.id}/unmap`)
   const members = (of: string, id: string) =>
@@ -188,7 +189,7 @@ t.test('each change affects the resources whose ETag it changes, and no others',
     'lock an image': () => send('PUT', `images/${image.id}/lock_resource`),
     'unlock an image': () => send('PUT', `images/${image.id}/unlock_resource`),
     'delete an image': () => send('DELETE', `images/${image.id}`),
-    'make another image': snapshot,
+    'make another image': async () => (last = await snapshot()),
     'give servers an IPv6 address by apply': async () => {
       await to(server.interfaces[0]!.id)
       const pools = { ...aRegion().address_pools, ipv6: { '10.240.0.0/16': '2001:db8:100::/64' } }
@@ -202,6 +203,7 @@ t.test('each change affects the resources whose ETag it changes, and no others',
       await settled()
       t.strictSame((await references(server.id)).used, KEPT)
     },
+    'delete the image of the deleted server': () => send('DELETE', `images/${last.id}`),
     'release a cloud IP': () => send('DELETE', `cloud_ips/${ip.id}`),
     'delete a group': () => send('DELETE', `server_groups/${group.id}`),
   }

@@ -39,12 +39,13 @@ export class Affected {
   async of(db: Db, request: FastifyRequest, events: readonly ChangedRow[]): Promise<readonly ResourceKey[][]> {
     const nested = events.filter((event) => this.#isInNested(event))
     const showing = await this.#showing(db, request, nested)
+    const present = await this.#present(db, new Set(events.flatMap(({ links }) => links)))
     return events.map((event) => {
       const { type, resource: id, links } = event
       const all = [{ type, id }]
       const isNested = nested.includes(event)
       if (isNested && this.#shows('account', type)) all.push({ type: 'account', id: accountOf(request) })
-      all.push(...links.map((link) => ({ type: typeOf(link), id: link })).filter((one) => this.#shows(one.type, type)))
+      all.push(...links.flatMap((link) => present.get(link) ?? []).filter((one) => this.#shows(one.type, type)))
       if (isNested) all.push(...(showing.get(keyOf({ type, id })) ?? []))
       return [...new Map(all.map((one) => [keyOf(one), one])).values()].slice(0, MAX_NESTED)
     })
@@ -88,6 +89,20 @@ export class Affected {
     const [first] = this.#linksTo(type)
     if (first === undefined) return false
     return action !== 'update' || fields.some((field) => Object.hasOwn(first.link.form.fields, field))
+  }
+
+  /** Those of the resources that are not deleted, by their ids. */
+  async #present(db: Db, ids: ReadonlySet<string>): Promise<ReadonlyMap<string, ResourceKey>> {
+    const queries = [...Map.groupBy(ids, typeOf)].flatMap(([type, some]) => {
+      const { form } = this.#readable.get(type) ?? {}
+      if (form === undefined) return []
+      const { table, isPresent } = form.resource
+      return sql<ResourceKey>`
+        select ${type}::text as type, id from ${sql.table(table)} where id = any(${some}::text[]) and ${isPresent}`
+    })
+    if (queries.length === 0) return new Map()
+    const { rows } = await sql<ResourceKey>`${sql.join(queries, sql` union all `)}`.execute(db)
+    return new Map(rows.map((one) => [one.id, one]))
   }
 
   /** The resources that have a link to changed ones at present, by `keyOf` of the changed one. */

@@ -40,7 +40,7 @@ export async function startBackground(parts: BackgroundParts): Promise<Daemon> {
     const { host: address, port } = operator ?? config.operator
     const listeners = guests.map(({ network, host, port }) => ({ network, address: host, port }))
     firewall.documents.setListeners({ listeners, operator: { address, port }, limitedDscp: LIMITED_DSCP })
-    if (fromJournal > 0 && restored.isComplete) firewall.documents.noteComplete()
+    if (restored.isComplete) firewall.documents.noteComplete()
     await addresses.start()
     await guestSide.preloadIdentity() // who reads 'listening' may replace the installation
     log.info(

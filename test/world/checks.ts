@@ -72,8 +72,12 @@ class Known {
   /** When its view was last compared with the store. */
   comparedAtMs = 0
 
+  /** When its files were lost. */
+  forgotAtMs = 0
+
   /** Its files are lost: it knows nothing of before. */
-  forget(): void {
+  forget(nowMs: number): void {
+    this.forgotAtMs = nowMs
     this.acts.clear()
     this.owners.clear()
   }
@@ -102,6 +106,11 @@ export class Checks {
   /** The instances whose guests run on a hypervisor. */
   idsOn(name: string): string[] {
     return [...this.machines.values()].filter(({ hypervisor }) => hypervisor === name).map(({ id }) => id)
+  }
+
+  /** Whether a hypervisor may know what it did then: its files were not lost since. */
+  remembers(name: string, atMs: number): boolean {
+    return this.#of(name).forgotAtMs <= atMs
   }
 
   // what happens
@@ -137,7 +146,7 @@ export class Checks {
     if (known.isStale) {
       // such a disk has kept nothing, and the mark of that was in memory
       known.reached.clear()
-      known.forget()
+      known.forget(this.#time.nowMs)
       known.served.clear()
       this.#stopMachines(({ hypervisor }) => hypervisor === name)
     }
@@ -234,7 +243,7 @@ export class Checks {
       if (journal === 'none') known.isStale = false
       known.served.clear()
       known.writtenAtMs = [this.#time.wallMs()]
-      known.forget() // nothing is left that knows
+      known.forget(this.#time.nowMs) // nothing is left that knows
       this.reports.forget(({ hypervisor }) => hypervisor === name)
       this.#stopMachines(({ hypervisor }) => hypervisor === name)
       return

@@ -196,7 +196,7 @@ export class Hypervisor {
       LISTENERS[network]!.map((address) => ({ network, address, port: PORT })),
     )
     firewall.documents.setListeners({ listeners, operator: { address: '127.0.0.1', port: 9169 }, limitedDscp: 1 })
-    if (view.size > 0 && state.restored.isComplete) firewall.documents.noteComplete()
+    if (state.restored.isComplete) firewall.documents.noteComplete()
     life.storeSide = storeSide
     life.gateOf = buildLaunchGate({ view, firewall, networks: NETWORKS, unreachable: () => undefined })
     life.isReady = life.isAnswering = true

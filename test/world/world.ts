@@ -186,11 +186,12 @@ export class World implements Eventful {
     ask(life, time, at, { url }, ({ status, body }) => {
       time.note(`${name} answers the link of ${sender.id} from ${at} ${url}: ${status}`)
       if (status !== 200) return
+      const atMs = time.nowMs
       for (const delayMs of dice.chance(0.3) ? AGAIN_MS : [0])
         time.later(delayMs, () => {
           for (const link of kernel.linksOf(connection)) {
             const to = checks.behind.get(`${name} ${link}`) ?? 'nobody'
-            if (to !== sender.id)
+            if (to !== sender.id && checks.remembers(name, atMs))
               time.break(`a response goes to the guest of its request: ${name} sends that of ${sender.id} to ${to}`)
           }
         })

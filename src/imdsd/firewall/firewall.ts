@@ -11,6 +11,7 @@ import type { Instance, NetworkRange } from '../../metadata/instance.ts'
 import type { Packets } from './counters.ts'
 import type { AgentReport } from './agent-report.ts'
 import type { FirewallGuest } from './document.ts'
+import { linkOf, type LinkName } from './link.ts'
 import {
   FirewallDocuments,
   rangesOfInterface,
@@ -109,7 +110,7 @@ export class Firewall {
   /** Why the guest of this record cannot be started yet, or undefined: all of it is confirmed, and freshly. */
   problemOf(instance: Instance): string | undefined {
     if (!this.#parts.required) return undefined
-    const fault = this.linkFault(instance)
+    const fault = findLinkFault(instance.interfaces, (nic) => this.documents.linkOf(nic))
     if (fault !== undefined) return fault
     const [unconfirmed] = this.unconfirmed(({ owner }) => owner === instance.id)
     if (unconfirmed === undefined && this.#isApplied(instance)) return undefined
@@ -123,12 +124,8 @@ export class Firewall {
    * name.
    */
   linkFault({ interfaces }: Instance): string | undefined {
-    if (!this.#parts.required) return undefined
-    for (const nic of interfaces) {
-      const link = this.documents.linkOf(nic)
-      if (!link.ok) return `the firewall keeps interface ${nic.id} out: ${link.faults.join('; ')}`
-    }
-    return undefined
+    const { required, link } = this.#parts
+    return required ? findLinkFault(interfaces, (nic) => linkOf(link, nic)) : undefined
   }
 
   /** The addresses that wait for rules, each as a sentence, of which `isWanted`. */
@@ -188,4 +185,16 @@ export class Firewall {
     for (const [id, former] of this.#former) if (former.version <= confirmed) this.#former.delete(id)
     onConfirmed(confirmed, wasFresh)
   }
+}
+
+/** Why an interface has no link of its own. */
+function findLinkFault(
+  interfaces: Instance['interfaces'],
+  nameOf: (nic: Instance['interfaces'][number]) => LinkName,
+): string | undefined {
+  for (const nic of interfaces) {
+    const link = nameOf(nic)
+    if (!link.ok) return `the firewall keeps interface ${nic.id} out: ${link.faults.join('; ')}`
+  }
+  return undefined
 }

@@ -338,7 +338,7 @@ test('A1: the versions are listed to a known guest', async () => {
   expect((await server().ask('///')).status).toBe(200)
 })
 
-/** EC2's error page (docs/contract.md#notes-on-ec2); its length on current hosts is known. */
+/** EC2's error page; its length on current hosts is known. */
 function errorPage(title: string, length: number): string {
   const page =
     '<?xml version="1.0" encoding="iso-8859-1"?>\n<!DOCTYPE html PUBLIC "-//W3C//DTD XHTML 1.0 Transitional//EN"\n' +

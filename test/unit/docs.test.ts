@@ -8,7 +8,7 @@ import { API_VARIABLES } from '../../src/imds-api/service/config.ts'
 import { RESOURCES } from '../../src/imds-api/resources/kit/table.ts'
 import { VARIABLES } from '../../src/imdsd/config.ts'
 import { buildMetrics } from '../../src/imdsd/metrics.ts'
-import { REFUSALS, responseOf, statusOf } from '../../src/imdsd/guest/refusals.ts'
+import { REFUSALS, statusOf } from '../../src/imdsd/guest/refusals.ts'
 import { PATHS } from '../../src/imdsd/operator/paths.ts'
 import { parseRecordKeys, RecordCipher } from '../../src/store/crypto/record-cipher.ts'
 import { buildProgram } from '../../src/imdsctl/imdsctl.ts'
@@ -123,7 +123,6 @@ const NOT_EXECUTED: Readonly<Record<string, string>> = {
     'the runners of the tests themselves: the test below checks the names of scripts, a test above those of files',
   'docs/clients.md: GET /2009-04-04/meta-data/instance-id       repeated until 200 with a body that is not empty':
     'requests of cloud-init, not commands; test/clients/cloud-init.test.ts runs cloud-init',
-  'docs/contract.md: <?xml version="1.0" encoding="iso-8859-1"?>': 'a response, not a command: tested below',
 }
 
 test('every block of code in the documents is executed by a test, or listed with the reason', () => {
@@ -150,11 +149,6 @@ test('the scripts that CONTRIBUTING.md names exist', () => {
   const named = found([['', DOCS.get('CONTRIBUTING.md')!]], /\bnpm (?:run )?(?!run\b)([a-z]+)/g).map(([, name]) => name)
   expect(named.length).toBeGreaterThan(6)
   expect(named.filter((name) => !(name in scripts) && name !== 'ci')).toEqual([])
-})
-
-test('the error page of docs/contract.md is the one that guests get', () => {
-  const [, page] = /^```html\n(.*?)^```$/ms.exec(DOCS.get('docs/contract.md')!)!
-  expect(responseOf('not-found').body).toBe(page)
 })
 
 test('every relative link and anchor in the documents resolves', () => {

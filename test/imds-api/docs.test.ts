@@ -72,7 +72,7 @@ const EXAMPLES = [
   ],
   [executed('docs/accounts.md', 'users'), ['user Ada Lovelace']],
   [executed('docs/accounts.md', 'api-clients'), ['Bearer', 'api_client backup']],
-  [executed('docs/accounts.md', 'client-limits'), ['api_client metrics', 'api_client metrics', 'api_client metrics']],
+  [executed('docs/accounts.md', 'client-limits'), ['api_client metrics', 'api_client metrics']],
   [
     executed('docs/accounts.md', 'collaborations'),
     ['collaboration pending', '1 collaboration', 'collaboration cancelled'],

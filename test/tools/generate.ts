@@ -14,9 +14,6 @@ import { API_VARIABLES } from '../../src/imds-api/service/config.ts'
 import { VARIABLES } from '../../src/imdsd/config.ts'
 import type { VariableTable } from '../../src/runtime/variables.ts'
 import { buildApiMetrics, type ApiMetricsSources } from '../../src/imds-api/service/metrics.ts'
-import { SERVER_TRANSITIONS } from '../../src/imds-api/changes/servers.ts'
-import { SERVER_ACTIONS } from '../../src/imds-api/model/server-actions.ts'
-import { ACTIONS } from '../../src/imds-api/resources/server-actions.ts'
 import { RequestMeter } from '../../src/imdsd/guest/meter.ts'
 import { CATEGORIES } from '../../src/metadata/categories.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
@@ -51,7 +48,6 @@ const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
   readiness: readinessList,
   checks: () => asList(CHECKS.map(({ code, what }) => [`\`${code}\``, what])),
   'account-limits': accountLimitTable,
-  'server-actions': actionTable,
 }
 
 /** A document with up-to-date tables. */
@@ -195,17 +191,6 @@ export function alertRules(text: string): string {
   return `${text.slice(0, text.indexOf(start))}${start}${rules.join('\n')}${text.slice(text.indexOf(end))}`
 }
 
-function actionTable(): string {
-  return asTable(
-    ['action', 'does', 'possible while', 'then'],
-    SERVER_ACTIONS.map((action) => {
-      const { from, to } = SERVER_TRANSITIONS[action]
-      const states = from.map((state) => `\`${state}\``).join(', ')
-      return [`\`${action}\``, ACTIONS[action].summary, states, to === undefined ? 'the same' : `\`${to}\``]
-    }),
-  )
-}
-
 function accountLimitTable(): string {
   return asTable(
     ['limit', 'default', 'counts'],
@@ -213,7 +198,6 @@ function accountLimitTable(): string {
   )
 }
 
-/** In which states each change is allowed, to verified accounts unless it says otherwise. */
 function readinessList(): string {
   interface Schema {
     readonly type: string

@@ -7,7 +7,7 @@ import type { Members } from './kit/members.ts'
 import type { ResourceParts } from './parts.ts'
 
 /** What each action does. */
-export const ACTIONS: Readonly<Record<ServerAction, { readonly operationId: string; readonly summary: string }>> = {
+const ACTIONS: Readonly<Record<ServerAction, { readonly operationId: string; readonly summary: string }>> = {
   start: { operationId: 'startServer', summary: 'Start a server' },
   stop: { operationId: 'stopServer', summary: 'Stop a server: its power goes off' },
   shutdown: { operationId: 'shutDownServer', summary: 'Shut a server down: its power button is pressed' },

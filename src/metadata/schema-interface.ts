@@ -6,10 +6,10 @@ import { fqdn, id, text } from './schema-texts.ts'
 /** How many cloud IPs an interface of a record may have. */
 export const MAX_CLOUD_IPS = 64
 
-const publicIpv4 = text('an IPv4 address', { format: 'imds-ipv4', description: 'The public IPv4 address.' })
+const publicIpv4 = text('an IPv4 address', { format: 'imds-ipv4', description: '`public-ipv4` in the tree.' })
 const publicIpv6 = text('an IPv6 address in its shortest, lower-case form', {
   format: 'imds-ipv6',
-  description: 'The public IPv6 address: `public-ipv6` in the tree.',
+  description: '`public-ipv6` in the tree.',
 })
 const ipv4Interface = text(
   'an IPv4 address, optionally with a prefix length: 10.0.0.2/30; not unspecified, link-local, multicast or broadcast',
@@ -28,63 +28,57 @@ const ipv6Prefix = text(
 
 const CloudIp = Type.Object(
   {
-    id: id('The id of the cloud IP.'),
+    id: id('Its id.'),
     publicIpv4,
     publicIpv6: Type.Optional(publicIpv6),
-    fqdn: fqdn('The public host name: `public-hostname` in the tree.'),
+    fqdn: fqdn('`public-hostname` in the tree.'),
   },
   {
-    description:
-      'A cloud IP that is mapped to the interface. The cloud translates its addresses, ' +
-      'so the interface never has them.',
+    description: 'A cloud IP: public addresses that the cloud translates to those of the interface.',
   },
 )
 
 export const InterfaceSchema = Type.Object(
   {
-    id: id('The id of the interface.'),
+    id: id('Its id.'),
     macAddress: text('a MAC address in lower case with colons: 02:24:19:00:00:01', {
       pattern: '^[0-9a-f]{2}(:[0-9a-f]{2}){5}$',
-      description: 'The MAC address.',
+      description: '`mac` in the tree.',
     }),
     network: text('the name of a network', {
       pattern: NAME,
       default: DEFAULT_NETWORK,
-      description: 'The network: guests reach it by a listener of this name.',
+      description: 'Guests reach the listener of this name.',
     }),
     ipv4Addresses: Type.Array(ipv4Interface, {
       default: [],
       maxItems: 64,
-      description: 'The private IPv4 addresses, the primary one first.',
+      description: 'The private addresses, the primary first.',
     }),
     ipv6Addresses: Type.Array(ipv6Interface, {
       default: [],
       maxItems: 64,
-      description: 'The IPv6 addresses, the primary one first.',
+      description: 'The addresses, the primary first.',
     }),
     ipv6Prefixes: Type.Array(ipv6Prefix, {
       default: [],
       maxItems: 64,
-      description: 'The instance owns every address in it, since a guest with SLAAC chooses and changes its addresses.',
+      description: 'The instance owns every address in it, for guests with SLAAC.',
     }),
     dhcpv6: Type.Boolean({
       default: false,
-      description:
-        'Whether DHCPv6 serves ipv6Addresses. The tree shows them only then, ' +
-        'because cloud-init turns DHCPv6 on when it sees any.',
+      description: 'Whether DHCPv6 serves ipv6Addresses. The tree shows them only then.',
     }),
-    ipv4Gateway: Type.Optional(
-      text('an IPv4 address', { format: 'imds-ipv4', description: 'The default gateway for IPv4.' }),
-    ),
+    ipv4Gateway: Type.Optional(text('an IPv4 address', { format: 'imds-ipv4', description: 'The default gateway.' })),
     ipv6Gateway: Type.Optional(
       text('an IPv6 address in its shortest, lower-case form', {
         format: 'imds-ipv6',
-        description: 'The default gateway for IPv6, which may be link-local.',
+        description: 'The default gateway; it may be link-local.',
       }),
     ),
     nameservers: Type.Array(
       text('an IPv4 address, or an IPv6 address in its shortest, lower-case form', { format: 'imds-ip' }),
-      { default: [], maxItems: 8, description: 'The DNS resolvers of the guest. EC2 has no path for them.' },
+      { default: [], maxItems: 8, description: 'DNS resolvers. EC2 has no path for them.' },
     ),
     mtu: Type.Optional(
       Type.Integer({
@@ -95,5 +89,5 @@ export const InterfaceSchema = Type.Object(
     ),
     cloudIps: Type.Array(CloudIp, { default: [], maxItems: MAX_CLOUD_IPS }),
   },
-  { description: 'A network interface. The first one is device 0.' },
+  { description: 'A network interface. The first is device 0.' },
 )

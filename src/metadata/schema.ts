@@ -21,13 +21,13 @@ const MAX_VENDOR_DATA_CHARACTERS = 16384
 
 const ServerGroup = Type.Object(
   {
-    id: id('The id of the server group.'),
+    id: id('Its id.'),
     name: text(`a name on ${LINE_RULE}`, {
       pattern: `^${LINE_CHARACTER}{1,255}$`,
-      description: 'The name, as guests see it in `security-groups`.',
+      description: '`security-groups` in the tree.',
     }),
   },
-  { description: 'A server group that the instance is in: a security group in the tree.' },
+  { description: 'A server group, which guests see as a security group.' },
 )
 
 const sshKey = (description: string) =>
@@ -39,33 +39,29 @@ const sshKey = (description: string) =>
 
 const PublicKey = Type.Object(
   {
-    user: id('The id of the user: the name of the key in the tree.'),
-    key: sshKey('The public key, or the first one.'),
-    moreKeys: Type.Array(sshKey('Further public keys of the user.'), { default: [], maxItems: MAX_KEYS_OF_USER - 1 }),
+    user: id('The id of the user.'),
+    key: sshKey('The first public key.'),
+    moreKeys: Type.Array(sshKey('The others.'), { default: [], maxItems: MAX_KEYS_OF_USER - 1 }),
   },
-  { description: `The SSH keys of one user. All users together have at most ${MAX_PUBLIC_KEYS}.` },
+  { description: `The SSH keys of a user. All users together have at most ${MAX_PUBLIC_KEYS}.` },
 )
 
 export const OptionsSchema = Type.Object(
   {
-    httpEndpoint: choice(['enabled', 'disabled'], 'enabled', 'disabled: every request gets 403.'),
-    httpTokens: choice(
-      ['optional', 'required'],
-      'optional',
-      "Whether requests need a session token. cloud-init's `phone_home` sends none.",
-    ),
+    httpEndpoint: choice(['enabled', 'disabled'], 'enabled', 'Whether requests are served; else 403.'),
+    httpTokens: choice(['optional', 'required'], 'optional', 'Whether requests need a session token.'),
     httpPutResponseHopLimit: Type.Integer({
       minimum: 1,
       maximum: 64,
       default: 1,
-      description: 'How many hops the response with a session token may travel.',
+      description: 'How many hops a session token may travel.',
     }),
     httpProtocolIpv6: choice(['enabled', 'disabled'], 'disabled', 'Whether requests over IPv6 are served.'),
     instanceMetadataTags: choice(['enabled', 'disabled'], 'disabled', 'Whether the tree shows the tags.'),
     openstack: choice(['enabled', 'disabled'], 'disabled', 'Whether `/openstack/` is served.'),
     reports: choice(['enabled', 'disabled'], 'disabled', 'Whether the guest may report back.'),
   },
-  { default: {}, description: "The metadata options of the instance, with EC2's names and defaults." },
+  { default: {}, description: "EC2's metadata options." },
 )
 
 const Tag = text('a text of at most 256 characters, without half of a surrogate pair', {
@@ -76,7 +72,7 @@ export const TagsSchema = Type.Record(Type.String(), Tag, {
   default: {},
   maxProperties: 50,
   propertyNames: { maxLength: 128, pattern: WELL_FORMED },
-  description: "Key to value, with EC2's limits. The tree shows tags if options.instanceMetadataTags is enabled.",
+  description: "Key to value, with EC2's limits.",
 })
 
 const BlockDeviceName = Type.String({ pattern: '^(ami|root|swap|ebs[0-9]{1,3}|ephemeral[0-9]{1,3})$' })
@@ -92,12 +88,12 @@ const UserData = Type.Object(
       description: 'The digest of the bytes.',
     }),
   },
-  { description: 'The size and the digest of the user-data. Absent: the instance has none.' },
+  { description: 'The size and the digest of the user-data.' },
 )
 
 const MaintenanceEvent = Type.Object(
   {
-    id: id('The id of the event.'),
+    id: id('Its id.'),
     code: Type.Enum(
       ['instance-reboot', 'instance-retirement', 'instance-stop', 'system-maintenance', 'system-reboot'],
       {
@@ -105,11 +101,7 @@ const MaintenanceEvent = Type.Object(
         description: 'What happens.',
       },
     ),
-    state: choice(
-      ['active', 'completed', 'canceled'],
-      'active',
-      'active: in `events/maintenance/scheduled`; otherwise in `events/maintenance/history`.',
-    ),
+    state: choice(['active', 'completed', 'canceled'], 'active', 'active: it is scheduled; else history.'),
     notBefore: time('The earliest start.'),
     notAfter: Type.Optional(time('The latest end.')),
     description: text(`a text on ${LINE_RULE}`, {
@@ -117,7 +109,7 @@ const MaintenanceEvent = Type.Object(
       description: 'What the guest should know.',
     }),
   },
-  { description: 'A maintenance event, with the fields of EC2.' },
+  { description: 'A maintenance event, as on EC2.' },
 )
 
 /** The JSON Schema (draft 2020-12) of a record. `hint` is our own keyword: the rule in words, for messages. */
@@ -127,33 +119,33 @@ export const InstanceSchema = Type.Object(
     revision: Type.Integer({
       minimum: 1,
       maximum: Number.MAX_SAFE_INTEGER,
-      description: 'Increases with every change of the instance.',
+      description: 'Increases with every change.',
     }),
-    id: id('The id of the instance. It never changes: cloud-init takes another id for a new instance.'),
+    id: id('It never changes: cloud-init takes another id for a new instance.'),
     incarnation: Type.Optional(
-      id('Which of several instances with this id: the store refuses a record with another one than it has.'),
+      id('Which of several instances with this id. The store refuses a record with another incarnation.'),
     ),
-    fqdn: fqdn('The host name of the instance.'),
-    account: id('The account that owns the instance.'),
+    fqdn: fqdn('The host name.'),
+    account: id('Its owner.'),
     serverType: Type.Object(
       { id: id('Its id.'), handle: text('a handle', { pattern: NAME, description: '`instance-type` in the tree.' }) },
       { description: 'The type of the server.' },
     ),
-    image: id('The image that the instance was created from.'),
+    image: id('`ami-id` in the tree.'),
     zone: Type.Object(
       {
         id: id('Its id.'),
         handle: text('a handle', { pattern: NAME, description: '`placement/availability-zone` in the tree.' }),
       },
-      { description: 'The zone of the instance.' },
+      { description: 'The zone.' },
     ),
     architecture: Type.Optional(
       Type.Enum(['arm64', 'i386', 'ppc64le', 'riscv64', 's390x', 'x86_64'], {
         hint: 'one of arm64, i386, ppc64le, riscv64, s390x, x86_64',
-        description: "The processor's architecture.",
+        description: 'The processor.',
       }),
     ),
-    launchTime: Type.Optional(time('The time of the launch: `pendingTime` of the identity document.')),
+    launchTime: Type.Optional(time('`pendingTime` of the identity document.')),
     region: text('the name of a region', { pattern: NAME, description: 'The region of the store.' }),
     interfaces: Type.Array(InterfaceSchema, { minItems: 1, maxItems: 32 }),
     serverGroups: Type.Array(ServerGroup, { default: [], maxItems: MAX_SERVER_GROUPS }),
@@ -162,7 +154,7 @@ export const InstanceSchema = Type.Object(
     blockDevices: Type.Record(BlockDeviceName, BlockDevice, {
       default: {},
       maxProperties: 256,
-      description: 'Name of a virtual device (ami, root, swap, ebs1, ephemeral0) to device.',
+      description: 'Virtual device (ami, root, swap, ebs1, ephemeral0) to device.',
     }),
     options: OptionsSchema,
     userData: Type.Optional(UserData),
@@ -170,20 +162,15 @@ export const InstanceSchema = Type.Object(
       text('a text that is not empty, without NUL and half of a surrogate pair', {
         pattern: '^[^\\x00\\ud800-\\udfff]+$',
         maxLength: MAX_VENDOR_DATA_CHARACTERS,
-        description: "The operator's own cloud-config. A seal does not concern it.",
+        description: "The operator's cloud-config, which no seal concerns.",
       }),
     ),
     events: Type.Array(MaintenanceEvent, { default: [], maxItems: MAX_EVENTS }),
-    sealedAt: Type.Optional(
-      time(
-        'If present, guests do not get the user-data. A publish without it keeps the present seal; ' +
-          'only an unseal lifts it.',
-      ),
-    ),
+    sealedAt: Type.Optional(time('The user-data is sealed since then: guests do not get it, until an unseal.')),
     hypervisors: Type.Array(text('the name of a hypervisor', { pattern: NAME }), {
       minItems: 1,
       maxItems: 2,
-      description: 'The hypervisor that runs the instance; two during a live migration.',
+      description: 'Where the instance runs: two during a live migration.',
     }),
   },
   { $id: 'imds:instance:1', title: 'imds instance record' },

@@ -1,5 +1,5 @@
 /**
- * Real guests report (contract H9): cloud-init by its phone_home module, and the documented script for SSH host keys.
+ * Real guests report (contract H9): cloud-init by its phone_home module, and by the documented commands with a token.
  */
 import t from 'tap'
 import type { ReportsDocument } from '../../src/imdsd/operator/documents.ts'
@@ -62,23 +62,6 @@ cloud_final_modules: [scripts-user, phone-home]
       t.same(new Set(claimedByGuest.knownHosts), new Set(keys.map((key) => `${address} ${key}`)))
       t.strictSame(await host.refusals(), [])
     })
-
-  t.test('the documented script reports the SSH host keys, where tokens are required', async (t) => {
-    const { guest, first } = await host.addGuest()
-    const options = { reports: 'enabled', httpTokens: 'required' }
-    await host.put(anInstance({ id: 'srv-keys', interfaces: [first], options }), 'none')
-    const machine = await startMachine(guest)
-    t.teardown(() => machine.stop())
-    await machine.run(['sh', '-c', 'rm -f /etc/ssh/ssh_host_*; ssh-keygen -A'])
-    const { status, stderr } = await machine.run(['sh', '-ec', executed('docs/guests.md', 'report host keys')])
-    t.equal(status, 0, stderr)
-    const keys = await hostKeys(machine)
-    t.ok(keys.length > 1)
-    const address = first.ipv4Addresses[0]!.replace(/\/.*/, '')
-    t.match(await reportsOf('srv-keys'), {
-      claimedByGuest: { knownHosts: keys.map((key) => `${address} ${key}`) },
-    })
-  })
 })
 
 /** The public SSH host keys of a machine, as `TYPE BASE64`. */

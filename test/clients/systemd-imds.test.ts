@@ -199,9 +199,8 @@ t.test("the client of Debian's sid", { skip: withoutNamespaces() || notLong }, a
   })
 })
 
-/** The example of docs/guests.md as one line. */
 function commandLine(): string {
-  return executed('docs/clients.md', 'imds command line').trim().replaceAll('\n', ' ')
+  return readFileSync(new URL('../../deploy/guest/systemd-imds.cmdline', import.meta.url), 'utf8').trim()
 }
 
 /** Gives a guest whose way to the service is its default route the routes of the mode locked. */

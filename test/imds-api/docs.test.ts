@@ -34,12 +34,10 @@ type Json = Readonly<Record<'resource_type' | 'name' | 'status' | 'error_name' |
 const EXAMPLES = [
   [executed('docs/api.md', 'five'), /^\+ region gb1\n[^]*\n(?:creating|active)\n$/],
   [executed('docs/api.md', 'function'), []],
-  [executed('docs/api.md', 'errors'), ['unprocessable_entity 2', 'unprocessable_entity 1', 'resource_not_found 1']],
   [
     executed('docs/api.md', 'lists'),
     /^\[\]\n\[\{"id":"zon-\w+".*"handle":"gb1-a"\}\]\n\[\{"id":"zon-\w+".*"handle":"gb1-b"\}\]\n$/,
   ],
-  [executed('docs/api.md', 'conditions'), /^304\n200\n412\n200\n$/],
   [
     executed('docs/api.md', 'waiting'),
     /^active\ndeleted\n\{"error_name":"resource_conflict","errors":\["srv-\w+ is deleted: it cannot become active"\][^\n]*\n$/,
@@ -52,20 +50,7 @@ const EXAMPLES = [
     executed('docs/api.md', 'servers'),
     ['server db', 'server web-1', 'server web-1', 'server web-1', '2 server', 'web-1'],
   ],
-  [executed('docs/api.md', 'metadata-options'), ['server web-1', 'server web-1']],
   [executed('docs/api.md', 'actions'), ['server web-1', 'server web-1', 'server web-1']],
-  [
-    executed('docs/api.md', 'resources'),
-    [
-      'server_group front',
-      'server_group front',
-      'config_map front',
-      'database_server orders',
-      '1 database_type',
-      'server_type Medium SSD',
-      'zone',
-    ],
-  ],
   [
     executed('docs/accounts.md', 'sign-in'),
     /^~ user usr-k3c8e: password_hash, totp_secret\n\+ application app-8xk2p\n\{"error":"invalid_client".*\n\{"id":"usr-k3c8e".*\n\{"id":"acc-h3nbk".*\n$/,

@@ -13,7 +13,7 @@ export const MAX_RECORD_BYTES = 256 * 1024
  * Identifies the schema: the first digits of its SHA-256. An instance in a journal with another value is checked
  * again.
  */
-export const RECORD_FORM = '51d4b3ea5372d99d'
+export const RECORD_FORM = 'd008e0217d8c7085'
 
 type Deep<T> = T extends (infer U)[]
   ? readonly Deep<U>[]

@@ -30,9 +30,7 @@ function addGuestCommands(program: Command, runner: Runner): void {
   const { output, own, show, work } = runner
   program
     .command('wait')
-    .description(
-      'wait until the daemon of this hypervisor serves an instance: the last step before its guest is started',
-    )
+    .description('wait until the daemon of this hypervisor serves an instance, so that its guest can be started')
     .argument('<id>', ID)
     .option(
       '--revision <n>',
@@ -57,9 +55,7 @@ function addGuestCommands(program: Command, runner: Runner): void {
     )
   program
     .command('explain')
-    .description(
-      'print what the guest at an address, or of an instance, would get from its daemon and why, the path to it, and what it has asked for; or what a code of a log line means',
-    )
+    .description('explain the responses that a guest gets, and list its requests; or explain a code of a log line')
     .argument(
       '<address-id-or-code>',
       'the address of a guest, such as 10.0.0.2, the id of its instance, such as srv-x1y2z, or a code of a log line, such as store-lost',
@@ -77,7 +73,7 @@ function addReports(program: Command, runner: Runner): void {
   const { output, show } = runner
   program
     .command('reports')
-    .description('print what the guest of an instance has reported: its claims, which nothing verifies')
+    .description('print the reports of a guest: its claims, which nothing verifies')
     .argument('<id>', ID)
     .addOption(operatorOption(runner))
     .action((id: string, { operator }: { operator: string }) =>
@@ -88,8 +84,8 @@ function addReports(program: Command, runner: Runner): void {
 function addDoctorCommands(program: Command, runner: Runner): void {
   const { output, own, work } = runner
   for (const [name, description] of [
-    ['doctor', 'check everything on this hypervisor that imds needs, and print the remedy for what is wrong'],
-    ['status', 'print the state of the daemon of this hypervisor, its rates during a second, and what is wrong'],
+    ['doctor', 'check everything that imds needs on this hypervisor, and print remedies'],
+    ['status', 'print the state of this daemon, its rates during a second, and problems'],
   ] as const)
     program
       .command(name)
@@ -110,7 +106,7 @@ function addDoctorCommands(program: Command, runner: Runner): void {
 function addIdentity(program: Command, { output, work }: Runner): void {
   program
     .command('identity')
-    .description('make the key that signs identity documents and tokens of guests, or publish the keys of an issuer')
+    .description('make the key for identity documents and tokens of guests, or publish the keys of an issuer')
     .addArgument(
       new Argument(
         '<action>',
@@ -131,7 +127,7 @@ function addFirewall(program: Command, runner: Runner): void {
   const { output, env, work } = runner
   program
     .command('firewall')
-    .description("print the firewall rules for the daemon's view, or keep them in the kernel")
+    .description("print the firewall's rules, or keep them in the kernel")
     .option('--apply', 'apply them in one transaction; without it, only print them')
     .option('--watch', 'with --apply: follow the view and undo changes by others, until interrupted; the rules stay')
     .option('--remove', 'remove the rules')

@@ -17,12 +17,12 @@ Exit statuses:
       a region of imds-api; of doctor and status: failures
   64  wrong usage
   65  a faulty record, too much user-data, or (wait) an interface that can have no link name
-  66  a file that cannot be read
+  66  a file cannot be read
   69  the store or the daemon cannot be used
   70  a file of the installation is missing: it is incomplete or was just replaced. Or Node.js is too old
   71  nft rejects the rules
-  74  output was lost, because standard output or standard error cannot be written; what the command changes is done
-  75  timeout
+  74  the command finished, but its output could not be written; the last line on standard error says what was done
+  75  wait: the timeout expired
 
 Variables that are not set are those of imds.service: of /etc/imds/imds.env, or the file in --environment-file, and
 of the unit and its drop-ins with the files of their credentials, which root can read. With --store or IMDS_STORE, no

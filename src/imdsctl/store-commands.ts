@@ -66,7 +66,7 @@ function addPublishCommands(program: Command, runner: Runner): void {
     )
   program
     .command('validate')
-    .description('check records and the user-data that comes with them; needs no store')
+    .description('check records and their user-data; needs no store')
     .argument('<path...>', PATHS)
     .addHelpText('after', JSON_LINES)
     .action((paths: string[]) =>
@@ -79,7 +79,7 @@ function addPublishCommands(program: Command, runner: Runner): void {
     .action((id: string) => show(async (all) => (await import('./commands.ts')).get(contextOf(runner, all), id)))
   program
     .command('user-data')
-    .description("print an instance's user-data, byte for byte; nothing if there is none")
+    .description("print an instance's user-data, byte for byte")
     .argument('<id>', ID)
     .action((id: string) => show(async (all) => (await import('./commands.ts')).userData(contextOf(runner, all), id)))
 }
@@ -115,9 +115,7 @@ function addChangeCommands(program: Command, runner: Runner): void {
       )
   program
     .command('encrypt')
-    .description(
-      'encrypt instances again with the first key, at the same revision: the last step before another key is removed',
-    )
+    .description('encrypt instances again with the first key, before you remove another key; the revisions stay')
     .argument('[id...]', 'such as srv-x1y2z (default: every instance in the store)')
     .option(
       '--from-plain',
@@ -130,10 +128,7 @@ function addChangeCommands(program: Command, runner: Runner): void {
     )
   program
     .command('decrypt')
-    .description(
-      'decrypt every instance, at the same revision, and accept publishers without keys again: ' +
-        'to stop the use of record keys',
-    )
+    .description('decrypt every instance, and accept publishers without keys again; the revisions stay')
     .action(() => work(async (all) => (await import('./change.ts')).decrypt(contextOf(runner, all))))
 }
 
@@ -141,7 +136,7 @@ function addRegionCommands(program: Command, runner: Runner): void {
   const { show, work } = runner
   program
     .command('list')
-    .description('list the instances in the store, or those that pass all filters')
+    .description('list the instances in the store')
     .option('--hypervisor <name>', 'those whose records name this hypervisor')
     .option('--address <address>', 'those that own this address, or an address of this IPv6 prefix, on any network')
     .option('--account <id>', 'those of this account; reads the records, which takes longer')
@@ -171,9 +166,7 @@ function addRegionCommands(program: Command, runner: Runner): void {
     )
   program
     .command('import')
-    .description(
-      'publish thousands of records: those of a directory with their tombstones, or JSON lines; it can run again',
-    )
+    .description('publish an export, or thousands of other records; it can run again')
     .argument('<path>', PATHS)
     .option('--change-region', 'write the region of the store into each record')
     .addHelpText('after', JSON_LINES + IMPORT_HELP)
@@ -182,14 +175,14 @@ function addRegionCommands(program: Command, runner: Runner): void {
     )
   program
     .command('export')
-    .description('write all records, user-data and tombstones of the store into a new directory, as import reads them')
+    .description('write all records, user-data and tombstones into a new directory, for import')
     .argument('<directory>', 'it must not exist')
     .action((directory: string) =>
       work(async (all) => (await import('./export.ts')).exportRecords(contextOf(runner, all), directory)),
     )
   program
     .command('init')
-    .description('initialise a new region in Redis: daemons become ready although it has no instance yet')
+    .description('initialise a new region in Redis, so that its daemons become ready')
     .action(() => work(async (all) => (await import('./commands.ts')).init(contextOf(runner, all))))
 }
 
@@ -197,9 +190,7 @@ function addHypervisorCommands(program: Command, runner: Runner): void {
   const { show, work } = runner
   program
     .command('hypervisors')
-    .description(
-      'list the hypervisors of the region: version, instances, records, lag, when last seen, since when drained',
-    )
+    .description('list the hypervisors: version, instances, records, lag, last report, start of the drain')
     .action(() => show(async (all) => (await import('./hypervisors.ts')).hypervisors(contextOf(runner, all))))
   const HYPERVISOR = 'the name of a hypervisor, such as hv1'
   program
@@ -220,8 +211,8 @@ function addHypervisorCommands(program: Command, runner: Runner): void {
       .action((hypervisor: string) =>
         work(async (all) => (await import('./hypervisors.ts'))[name](contextOf(runner, all), hypervisor)),
       )
-  addChange('drain', 'mark a hypervisor that shall get no new instances: put and import warn of records that name it')
-  addChange('undrain', 'remove that mark')
+  addChange('drain', 'mark a hypervisor as drained: put and import warn about records that name it')
+  addChange('undrain', 'end the drain of a hypervisor')
   program
     .command('evacuate')
     .description('move the records of a hypervisor to others; it can run again')
@@ -238,13 +229,13 @@ function addHypervisorCommands(program: Command, runner: Runner): void {
     .action((name: string, options: EvacuateOptions) =>
       work(async (all) => (await import('./evacuate.ts')).evacuate(contextOf(runner, all), name, options)),
     )
-  addChange('forget', 'delete what the store knows of a hypervisor that is gone; refused while records name it')
+  addChange('forget', 'delete a hypervisor from the store; refused while records name it')
 }
 
 function addMaintenance(program: Command, runner: Runner): void {
   const maintenance = program
     .command('maintenance')
-    .description('announce maintenance to the guest of an instance, end that, or list its events')
+    .description('announce maintenance of an instance to its guest, end it, or list its events')
     .argument('<id>', ID)
   for (const [flags, help] of EVENT_OPTIONS) maintenance.option(flags, help)
   maintenance.action((id: string, options: EventOptions) =>

@@ -310,10 +310,10 @@ describe('tables that people write have every row of the code', () => {
     const items = itemsBelow('docs/guests.md', '## Statuses', /`([\w-]+)` (\d{3}):/).map((item) => item.join(' '))
     expect(items.sort()).toEqual(REFUSALS.map((refusal) => `${refusal} ${statusOf(refusal)}`).sort())
   })
-  test('the exit statuses of imdsctl', () => {
-    expect(itemsBelow('docs/publishing.md', '### Exit statuses', /(\d+):/).map(([status]) => Number(status))).toEqual(
-      Object.values(EXIT).filter((status) => status !== EXIT.badConfig),
-    ) // that is a daemon's
+  test('the exit statuses in imdsctl --help', () => {
+    const [, below = ''] = read('src/imdsctl/imdsctl.ts').split('\nExit statuses:\n')
+    const statuses = found([['', below]], /^ {2}(\d+) /gm).map(([, status]) => Number(status))
+    expect(statuses).toEqual(Object.values(EXIT).filter((status) => status !== EXIT.badConfig)) // that is a daemon's
   })
   test('the commands of imdsctl', () => {
     const described = found(

@@ -63,7 +63,7 @@ ${describeVariables(API_VARIABLES)}`,
   program
     .command('apply')
     .argument('<file>', 'the region file')
-    .description('bring the database to what a region file says')
+    .description('apply a region file to the database')
     .option('--dry-run', 'print the difference and change nothing')
     .action(async (file: string, options: { dryRun?: boolean }) => {
       await actions.apply(file, options.dryRun === true)
@@ -71,14 +71,14 @@ ${describeVariables(API_VARIABLES)}`,
   program
     .command('reconcile')
     .description(
-      'publish what differs in the store, and name what only the store has: for a doubtful store, and after a restore of ' +
-        'the database, before imds-api starts',
+      'publish every difference between the database and the store, and name servers that only the store has: for a ' +
+        'doubtful store, and after a restore of the database, before imds-api starts',
     )
-    .option('--dry-run', 'print what differs, and change nothing: the exit status is 1 then')
+    .option('--dry-run', 'print the differences, and change nothing: the exit status is 1 if there are any')
     .action(actions.reconcile)
   for (const [name, description] of [
-    ['doctor', 'check what imds-api on this host needs, and print the remedy for what is wrong'],
-    ['status', 'print the state of imds-api on this host, its rates during a second, and what is wrong'],
+    ['doctor', 'check everything that imds-api needs on this host, and print remedies'],
+    ['status', 'print the state of this imds-api, its rates during a second, and problems'],
   ] as const)
     program
       .command(name)
@@ -88,7 +88,7 @@ ${describeVariables(API_VARIABLES)}`,
   program
     .command('explain')
     .argument('<code>', 'the code of a log line, such as servers-not-published')
-    .description('print what a code of a log line means, what guests notice, and what to do')
+    .description('explain a code of a log line: its meaning, what guests notice, and the remedy')
     .option('--json', 'print JSON')
     .action(actions.explain)
   addHypervisorCommands(program, actions)
@@ -98,7 +98,7 @@ ${describeVariables(API_VARIABLES)}`,
 function addHypervisorCommands(program: Command, actions: Actions): void {
   program
     .command('hypervisors')
-    .description('list the hypervisors: servers, free RAM, since when drained, and what their daemons have announced')
+    .description('list the hypervisors: servers, free RAM, start of the drain, and announcements of their daemons')
     .action(actions.hypervisors)
   program
     .command('drain')
@@ -108,7 +108,7 @@ function addHypervisorCommands(program: Command, actions: Actions): void {
   program
     .command('undrain')
     .argument('<name>', 'the name of a hypervisor')
-    .description('give it new servers again')
+    .description('end the drain of a hypervisor')
     .action((name: string) => actions.drain(name, false))
   program
     .command('evacuate')
@@ -121,7 +121,7 @@ function addHypervisorCommands(program: Command, actions: Actions): void {
   const maintenance = program
     .command('maintenance')
     .argument('<id>', 'the id of a server')
-    .description('announce maintenance to the guest of a server, end that, or list its events')
+    .description('announce maintenance of a server to its guest, end it, or list its events')
   for (const [flags, help] of EVENT_OPTIONS) maintenance.option(flags, help)
   maintenance.action(actions.maintenance)
 }

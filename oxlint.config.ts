@@ -8,7 +8,7 @@ const TESTS = [
   'CallExpression[callee.callee.object.name=/^(test|describe)$/]', // test.each(...)(name)
   'CallExpression[callee.object.name="t"][callee.property.name="test"]',
 ]
-/** Absent is undefined (docs/architecture.md, Results); null is for JSON and for columns of a database. */
+/** Absent is undefined (CONTRIBUTING.md, Results); null is for JSON and for columns of a database. */
 const NULL = {
   selector: 'Literal[raw="null"], TSNullKeyword',
   message: 'absent is undefined; null is for JSON, in the files that oxlint.config.ts lists',

@@ -122,8 +122,8 @@ test('the rooms form no circle', () => {
   for (const room of Object.keys(IMPORTS)) expect(below(room)).not.toContain(room)
 })
 
-test('the lists of architecture.md name each room, those that it may import first', () => {
-  const document = readFileSync(join(SRC, '../docs/architecture.md'), 'utf8')
+test('the lists of CONTRIBUTING.md name each room, those that it may import first', () => {
+  const document = readFileSync(join(SRC, '../CONTRIBUTING.md'), 'utf8')
   const named = [...document.matchAll(/^- (?:the files of )?`([\w/-]+)\/`:/gm)].map(([, room]) => room!)
   const rooms = Object.keys(IMPORTS).filter((room) => !['manual', 'imds-api/database/migrations'].includes(room))
   expect([...named].sort()).toEqual([...rooms].sort())

@@ -148,7 +148,7 @@ t.test(
     const { run, daemon } = await aRegion(t)
     const commands = (await run('imdsctl put --help')).match(/^ +jq .*/gm)!
     t.equal(commands.length, 2)
-    await run(commands[0]!)
+    await run(commands[0])
     t.match(await run('imdsctl list'), /^srv-n3 {2}3 .*\nsrv-n4 {2}3 /m)
     await run(commands[1]!)
     await until(async () => (await daemon.get('/latest/user-data')).body.toString() === USER_DATA, 'the user-data')

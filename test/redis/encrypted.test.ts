@@ -420,6 +420,10 @@ t.test('the script publishes values encrypted by any program, and refuses what d
       /invalid .*revision/,
     ],
     [['put-encrypted', '{', value(2), ''], /invalid/],
+    [
+      ['put-encrypted', facts(2, { interfaces: [{ ipv4Addresses: ['169.254.0.1/16'] }] }), value(2), ''],
+      /invalid .*link-local/,
+    ],
     [['put-encrypted', facts(1), value(1), ''], /stale 1/],
     [['put-encrypted', facts(2), value(2), '', 'x'], /changed [0-9a-f]{40} \d{16}/],
     [['put-encrypted', facts(2, { order: undefined }), value(2), ''], /^refused order \d{16}$/],

@@ -8,8 +8,9 @@
 --   EVAL <this file> 1 imds:{REGION} init                       initialise an empty region, so that daemons accept it
 --   EVAL <this file> 1 imds:{REGION} remove ID [REVISION]       remove an instance; the default REVISION is the last one plus 1. With REVISION
 --                                                               an unknown id gets a tombstone too, for hypervisors that still serve it
---   EVAL <this file> 1 imds:{REGION} remove ID REVISION SEALED-AT [INCARNATION]   the same; the tombstone has this seal if the instance has none (''
---                                                               for none): to restore a tombstone. With INCARNATION no other incarnation is removed
+--   EVAL <this file> 1 imds:{REGION} remove ID REVISION SEALED-AT [INCARNATION]   the same ('' for the default); the tombstone has this seal if the
+--                                                               instance has none ('' for none): to restore a tombstone. With INCARNATION no other
+--                                                               incarnation is removed
 --
 -- RECORD is the JSON document that docs/record.md describes. A record with `sealedAt` seals its user-data. A put keeps the seal in the store,
 -- whatever sealedAt its record has.
@@ -488,6 +489,7 @@ end
 
 local function remove(id, given, sealed, incarnation)
   local before = known(id)
+  if given == '' and sealed then given = nil end
   if sealed == '' then sealed = nil end
   if incarnation and not is_id(incarnation) then return refused('invalid', 'INCARNATION is not 1 to 64 letters, digits, ".", "_" or "-"') end
   if is_other(id, before, incarnation) then return refused('incarnation') end

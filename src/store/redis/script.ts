@@ -94,10 +94,8 @@ export function removeArguments(
   { dryRun = false, sealedAt = '', incarnation }: RemoveOptions,
 ): ScriptArguments {
   const more = incarnation === undefined ? [] : [incarnation]
-  const given =
-    revision === undefined
-      ? []
-      : [String(revision), ...(sealedAt === '' && more.length === 0 ? [] : [sealedAt]), ...more]
+  const options = sealedAt === '' && more.length === 0 ? [] : [sealedAt, ...more]
+  const given = revision === undefined && options.length === 0 ? [] : [String(revision ?? ''), ...options]
   return [...(dryRun ? ['dry-run'] : []), verb, id, ...given]
 }
 

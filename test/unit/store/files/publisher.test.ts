@@ -24,20 +24,22 @@ test('the first write makes the directory, which only its owner can read', async
   expect(statSync(directory).mode & 0o777).toBe(0o700)
 })
 
-test('writes of one publisher take turns, and a failed one does not stop those after it', async () => {
-  let files = 0
-  const create: typeof FILE_SYSTEM.create = (path, content) =>
-    ++files === 1 ? Promise.reject(new Error('ENOSPC')) : FILE_SYSTEM.create(path, content)
-  const { store } = aStore({ ...FILE_SYSTEM, create })
+test('writes of one publisher take turns, and one that fails half-way counts with what it has written', async () => {
+  let renames = 0
+  const rename: typeof FILE_SYSTEM.rename = async (from, to) => {
+    await FILE_SYSTEM.rename(from, to)
+    if (++renames === 1) throw new Error('EIO')
+  }
+  const { store } = aStore({ ...FILE_SYSTEM, rename })
   const results = await Promise.allSettled([
-    store.put(anInstance()),
+    store.put(anInstance({ revision: 3 })),
     store.put(anInstance({ revision: 2 })),
     store.remove(ID),
     store.put(anotherInstance(1)),
   ])
   expect(results.map((result) => (result.status === 'fulfilled' ? result.value.kind : String(result.reason)))).toEqual([
-    'Error: ENOSPC',
-    'published',
+    'Error: EIO',
+    'stale',
     'removed',
     'published',
   ])

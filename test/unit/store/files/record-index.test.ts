@@ -82,6 +82,16 @@ test.each([
 })
 
 test.each([
+  { [`${ID}.json`]: JSON.stringify(anInstance({ revision: 5, sealedAt: 'yesterday' })) },
+  { [`${ID}.removed`]: '5 yesterday\n' },
+])('a seal that is no time, written by hand, seals nothing: %j', async (files) => {
+  const { store } = await aStore(files)
+  const put = await store.put(anInstance({ revision: 6 }), 'none')
+  expect(put).toMatchObject({ kind: 'published' })
+  expect(put).not.toHaveProperty('instance.sealedAt')
+})
+
+test.each([
   ['a broken record beside a tombstone', { [`${ID}.json`]: '{', [`${ID}.removed`]: '5\n' }],
   [
     'a valid record without its user-data',

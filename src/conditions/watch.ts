@@ -19,7 +19,7 @@ export class ConditionWatch {
   }
 
   /** These are the conditions of now. `areAll`: false if others may be there that could not be looked for. */
-  note(found: readonly FoundCondition[], areAll = true): void {
+  note(found: readonly FoundCondition[], areAll: boolean): void {
     for (const { code, severity, text, remedy } of found) {
       if (this.#begun.has(code)) continue
       this.#begun.set(code, this.#now())

@@ -71,7 +71,7 @@ async function buildBackground(parts: BackgroundParts) {
   const host = new StateWatch(config.stateDirectory, now)
   const watch = new ConditionWatch(log, now)
   const conditions = () => findConditions(CONDITIONS, readDaemonState(daemonStateParts))
-  const onChange = () => watch.note(conditions())
+  const onChange = () => watch.note(conditions(), true)
   const storeSide = await buildStoreSide({ ...parts, openSource, metrics, onChange })
 
   const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })

@@ -12,12 +12,12 @@ test('a condition is logged once when it begins, and once when it ends with how 
     collectLog(() => lines),
     () => clock.ms,
   )
-  for (const text of ['it was lost', 'it was lost 1 min ago']) watch.note([{ ...LOST, text }])
+  for (const text of ['it was lost', 'it was lost 1 min ago']) watch.note([{ ...LOST, text }], true)
   clock.ms = 61_000
   watch.note([], false) // it was not looked for
   expect(lines).toHaveLength(1)
-  for (let i = 0; i < 2; i++) watch.note([])
-  watch.note([LOST])
+  for (let i = 0; i < 2; i++) watch.note([], true)
+  watch.note([LOST], true)
   const begun = { level: 40, code: 'store-lost', severity: 'failure', remedy: 'start Redis', msg: 'it was lost' }
   expect(lines).toMatchObject([
     begun,

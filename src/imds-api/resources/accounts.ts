@@ -15,7 +15,7 @@ import { countryName } from '../model/countries.ts'
 import { noSuch } from '../model/refusal.ts'
 import { parseVatNumber } from '../model/vat-number.ts'
 import { Field, fixed, formsOf, linked, linkedAll, type Form } from './kit/forms.ts'
-import { byText, idOf } from './kit/lists.ts'
+import { byText, FEW_ROWS_AT_ONCE, idOf } from './kit/lists.ts'
 import { Members, type MembersOf } from './kit/members.ts'
 import { NESTED } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -131,6 +131,7 @@ export function addAccountRoutes(parts: ResourceParts): void {
   accounts.list({
     description: 'The accounts that the caller may read: that of an API client; those that a user owns or works for.',
     order: [byText('accounts.id')],
+    rowsAtOnce: FEW_ROWS_AT_ONCE,
   })
   accounts.get('Its full form: with its address, its limits and what uses them.')
   addChanges(

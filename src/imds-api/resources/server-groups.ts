@@ -11,6 +11,7 @@ import {
 } from '../changes/server-groups.ts'
 import { formatId } from '../model/ids.ts'
 import { alwaysNull, Form, linkedAll } from './kit/forms.ts'
+import { FEW_ROWS_AT_ONCE } from './kit/lists.ts'
 import { Members } from './kit/members.ts'
 import { ACCOUNT, NESTED, unimplementedForm } from './nested.ts'
 import type { ResourceParts } from './parts.ts'
@@ -50,7 +51,7 @@ const ServersBody = Type.Object({ servers: GroupServers }, { title: 'GroupServer
 export function addServerGroupRoutes(parts: ResourceParts): void {
   const groups = new Members(parts, { form: ServerGroup })
 
-  groups.list({ description: 'Those of the account, with their servers.' })
+  groups.list({ description: 'Those of the account, with their servers.', rowsAtOnce: FEW_ROWS_AT_ONCE })
   groups.get('With its servers.')
   groups.create(
     {

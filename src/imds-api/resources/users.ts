@@ -11,7 +11,7 @@ import { ENDED_STATES } from '../model/account-states.ts'
 import { fieldFault, refuse, Refusal } from '../model/refusal.ts'
 import { parseSshKeys } from '../model/ssh-key.ts'
 import { alwaysNull, Field, formsOf, linkedAll, optionalLink, type Representation, type RowsOf } from './kit/forms.ts'
-import { byText } from './kit/lists.ts'
+import { byText, FEW_ROWS_AT_ONCE } from './kit/lists.ts'
 import { conditionOf } from './kit/conditions.ts'
 import { Members } from './kit/members.ts'
 import { NESTED } from './nested.ts'
@@ -88,6 +88,7 @@ export function addUserRoutes(parts: ResourceParts): void {
     summary: 'List the users of the account',
     description: 'The owners and collaborators of the accounts that the caller may read.',
     order: [byText('users.id')],
+    rowsAtOnce: FEW_ROWS_AT_ONCE,
   })
   users.get('The caller, or a user with whom the caller shares an account.')
   user.get('The user who has signed in; for an API client, the owner of its account.')

@@ -88,8 +88,6 @@ export class Form {
   readonly fields: Fields
   readonly schema: TObject
   readonly links: readonly Link[]
-  /** It has lists of other resources, which may be long. */
-  readonly hasLists: boolean
   readonly #columns: RawBuilder<unknown>
   readonly #entries: readonly (readonly [name: string, column: string, show: Show | undefined])[]
   #compiled: RawBuilder<unknown> | undefined
@@ -107,7 +105,6 @@ export class Form {
     this.resource = resource
     this.fields = fields
     this.links = entries.flatMap(([, { link }]) => link ?? [])
-    this.hasLists = Object.values(fields).some((field) => field instanceof LinkedList)
     this.#entries = entries.map(([name, { column, show }]) => [name, typeof column === 'string' ? column : name, show])
     const used = new Set(['id', ...this.#entries.map(([, column]) => column)])
     this.#columns = sql.join([

@@ -25,7 +25,7 @@ export type Tag = readonly [key: string, value: string]
 
 /**
  * A collection. `form`: the collected one. `order`: default, the oldest resource first. `filters`: extra ones.
- * `name` and `status` are filters if the form has them. `rows`: those that the request may see.
+ * `name` and `status` are filters if the form has them. `rows`: those that the request may see. `rowsAtOnce`: of a query.
  */
 export interface Collection {
   readonly summary?: string
@@ -34,11 +34,14 @@ export interface Collection {
   readonly order?: readonly OrderColumn[]
   readonly filters?: Readonly<Record<string, Filter>>
   readonly tagged?: (accountId: string, tags: readonly Tag[]) => RawBuilder<boolean>
+  readonly rowsAtOnce?: number
   readonly rows: (request: FastifyRequest) => RowsOf
 }
 
-/** Rows of a query. PostgreSQL makes them all before it counts their bytes, so fewer of a form with lists in it. */
-const [ROWS_AT_ONCE, ROWS_WITH_LISTS] = [100, 20]
+/** Rows of a query. PostgreSQL makes them all before it counts their bytes. */
+const ROWS_AT_ONCE = 100
+/** Those of a form with a list that may have 1,000 resources in each row. */
+export const FEW_ROWS_AT_ONCE = 20
 
 export function byText(column: string): OrderColumn {
   return { column, type: 'text' }
@@ -62,7 +65,7 @@ function filtersOf({ fields, resource: { table, states } }: Form): Readonly<Reco
 }
 
 export function addList({ server, db, site }: RouteParts, collection: Collection): void {
-  const { form, description, tagged, rows: rowsOf } = collection
+  const { form, description, tagged, rowsAtOnce = ROWS_AT_ONCE, rows: rowsOf } = collection
   const { resource } = form
   const { summary = `List ${resource.plural}`, order = byCreation(resource.table) } = collection
   const path = `/${resource.path}`
@@ -99,7 +102,7 @@ export function addList({ server, db, site }: RouteParts, collection: Collection
       ]
       const tags = query.filters.filter(isTag).map(([name, value]) => [name.slice(TAG.length), value] as const)
       if (tags.length > 0) conditions.push(tagged!(accountOf(request), tags))
-      return sendList(reply, query, form.hasLists ? ROWS_WITH_LISTS : ROWS_AT_ONCE, async (after, most, mostBytes) => {
+      return sendList(reply, query, rowsAtOnce, async (after, most, mostBytes) => {
         const all = after === undefined ? conditions : [...conditions, isAfter(order, after)]
         const which = { ...others, where: sql.join(all, sql` and `) }
         const found = form.query(db, which, { columns, rest: sql`${orderBy} limit ${most + 1}` })

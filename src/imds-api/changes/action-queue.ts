@@ -31,14 +31,14 @@ const isServerOf = (hypervisor: string) => sql<boolean>`(
 
 /**
  * Takes the actions that a hypervisor has to carry out now, except those that it got less than `retrySeconds` ago.
- * `shown`: what is returned of each, an expression of the rows `action`, `servers` and `server_types`.
+ * `form`: what is returned of each, an expression of the rows `action`, `servers` and `server_types`.
  */
-export async function giveOutActions<Shown>(
+export async function giveOutActions<Form>(
   db: Db,
   hypervisor: string,
   retrySeconds: number,
-  shown: RawBuilder<Shown>,
-): Promise<readonly Shown[]> {
+  form: RawBuilder<Form>,
+): Promise<readonly Form[]> {
   return db.transaction().execute(async (tx) => {
     // Locked rows are being changed, so they are given out at the next poll.
     const { rows } = await sql<{ id: number }>`
@@ -54,11 +54,11 @@ export async function giveOutActions<Shown>(
     if (rows.length === 0) return []
     const ids = rows.map(({ id }) => id)
     await giveOut(tx, ids, hypervisor)
-    const given = await sql<{ shown: Shown }>`
-      select ${shown} as shown from compute_actions action join servers on servers.id = action.server_id
+    const given = await sql<{ form: Form }>`
+      select ${form} as form from compute_actions action join servers on servers.id = action.server_id
         join server_types on server_types.id = servers.server_type_id
       where action.id = any(${ids}) order by action.id`.execute(tx)
-    return given.rows.map((row) => row.shown)
+    return given.rows.map((row) => row.form)
   })
 }
 

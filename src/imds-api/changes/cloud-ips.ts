@@ -122,14 +122,14 @@ export async function unmapCloudIp(tx: Tx, accountId: string, id: string): Promi
   await markChanged(tx, servers)
 }
 
-/** Reserves a cloud IP of the account for the interface of a new server. `asked`: its id; true: a new cloud IP. */
+/** Reserves a cloud IP of the account for the interface of a new server. `given`: its id; true: a new cloud IP. */
 export async function reserveCloudIp(
   tx: Tx,
   accountId: string,
   interfaceId: string,
-  asked: true | string,
+  given: true | string,
 ): Promise<void> {
-  const id = asked === true ? await createCloudIp(tx, accountId) : asked
+  const id = given === true ? await createCloudIp(tx, accountId) : given
   const { status } = await lockRow(tx, 'cloudIp', accountId, id)
   if (cloudIpAfter(status, 'reserve') === undefined)
     throw refuse('resource_conflict', fieldFault('cloud_ip', 'not_available', `cloud_ip: ${stateFault(id, status)}`))

@@ -34,8 +34,8 @@ export interface NewServer extends ServerValues {
  * Returns the id of the new server. Locks its hypervisor. The account must be
  * locked.
  */
-export async function createServer(tx: Tx, compute: ComputeMode, accountId: string, asked: NewServer): Promise<string> {
-  const found = await findNamedResources(tx, accountId, asked)
+export async function createServer(tx: Tx, compute: ComputeMode, accountId: string, given: NewServer): Promise<string> {
+  const found = await findNamedResources(tx, accountId, given)
   await refuseBeyondLimit(tx, accountId, 'ram_limit', found.serverType.ram)
   const id = await nextId(tx, 'srv')
   const ownInterface = await allocateInterface(tx, id)
@@ -50,25 +50,25 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
   await addRow(tx, 'servers', {
     id,
     account_id: accountId,
-    name: asked.name ?? '',
+    name: given.name ?? '',
     status: 'creating',
     image_id: found.image.id,
     ...(found.image.texts !== null && { image_texts: found.image.texts }),
     server_type_id: found.serverType.id,
     zone_id: hypervisor.zone_id,
     hypervisor: hypervisor.name,
-    user_data: typeof asked.user_data === 'string' ? compactUserData(asked.user_data) : null,
-    compatibility_mode: asked.compatibility_mode ?? found.image.compatibility_mode,
-    disk_encrypted: asked.diskEncrypted,
+    user_data: typeof given.user_data === 'string' ? compactUserData(given.user_data) : null,
+    compatibility_mode: given.compatibility_mode ?? found.image.compatibility_mode,
+    disk_encrypted: given.diskEncrypted,
     architecture: found.image.arch === 'i686' ? 'i386' : found.image.arch,
     metadata_options:
-      asked.metadata_options === undefined ? null : JSON.stringify(completeOptions(asked.metadata_options, {})),
-    tags: JSON.stringify(asked.tags ?? {}),
+      given.metadata_options === undefined ? null : JSON.stringify(completeOptions(given.metadata_options, {})),
+    tags: JSON.stringify(given.tags ?? {}),
   })
   await joinGroups(tx, id, found.groupIds)
   await copyKeys(tx, accountId, id)
   await addRow(tx, 'interfaces', ownInterface)
-  if (asked.cloudIp !== false) await reserveCloudIp(tx, accountId, ownInterface.id, asked.cloudIp)
+  if (given.cloudIp !== false) await reserveCloudIp(tx, accountId, ownInterface.id, given.cloudIp)
   await refuseBeyondRecord(tx, [id])
   await requestAction(tx, compute, id, { kind: 'create' })
   return id
@@ -78,17 +78,17 @@ export async function createServer(tx: Tx, compute: ComputeMode, accountId: stri
  * Finds the resources that the request names, or refuses with all faults at once. Locks the image, type, zone, groups
  * and cloud IP against deletion until the commit.
  */
-async function findNamedResources(tx: Tx, accountId: string, asked: NewServer) {
+async function findNamedResources(tx: Tx, accountId: string, given: NewServer) {
   const faults = [
-    typeof asked.user_data === 'string' ? userDataFault(asked.user_data) : undefined,
-    tagsFault(asked.tags ?? {}),
+    typeof given.user_data === 'string' ? userDataFault(given.user_data) : undefined,
+    tagsFault(given.tags ?? {}),
   ].filter((fault) => fault !== undefined)
-  const image = await checkImage(tx, accountId, asked.image, faults)
-  const serverType = await checkServerType(tx, asked.serverType, image, faults)
-  const zoneId = asked.zone === undefined ? undefined : await checkZone(tx, asked.zone, faults)
-  const { server_groups: groupIds = [] } = asked
+  const image = await checkImage(tx, accountId, given.image, faults)
+  const serverType = await checkServerType(tx, given.serverType, image, faults)
+  const zoneId = given.zone === undefined ? undefined : await checkZone(tx, given.zone, faults)
+  const { server_groups: groupIds = [] } = given
   faults.push(...(await missingGroups(tx, accountId, groupIds)))
-  const { cloudIp } = asked
+  const { cloudIp } = given
   if (typeof cloudIp === 'string' && (await findLocked(tx, 'cloudIp', accountId, cloudIp)) === undefined)
     faults.push(noSuchIn('cloud_ip', 'cloud IP', cloudIp, '/1.0/cloud_ips'))
   if (faults.length > 0 || image === undefined || serverType === undefined)

@@ -79,11 +79,11 @@ export async function readEvents(
   const isOf = (resource: string) => sql`account_id || ' ' || type || ' ' || resource = ${`${accountId} ${resource}`}`
   const which =
     resources === undefined ? sql`account_id = ${accountId}` : sql`(${sql.join(resources.map(isOf), sql` or `)})`
-  const [more, order] = after === undefined ? [sql``, sql`desc`] : [sql`and id > ${after}`, sql``]
+  const [isAfter, order] = after === undefined ? [sql``, sql`desc`] : [sql`and id > ${after}`, sql``]
   const { rows } = await sql<EventRow>`
     select id, type, resource, action, actor, fields, links, request_id, idempotency_key, created_at,
       (select event_epoch from region) as epoch
-    from events where ${which} ${more} order by id ${order} limit ${limit} offset ${offset}`.execute(db)
+    from events where ${which} ${isAfter} order by id ${order} limit ${limit} offset ${offset}`.execute(db)
   return rows
 }
 

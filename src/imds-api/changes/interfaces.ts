@@ -54,14 +54,14 @@ export async function giveIpv6Addresses(tx: Tx, hasOthers: boolean): Promise<rea
       ipv6: network === undefined ? undefined : ipv6OfServer(network, one.mac_address, one.ipv4_address),
     }
   })
-  const [kept, ...more] = rows.filter(
+  const [kept, ...alsoKept] = rows.filter(
     (row) =>
       row.ipv6_address !== null &&
       (row.ipv6_address !== row.ipv6?.address || (row.ipv6_prefix ?? undefined) !== row.ipv6.prefix),
   )
   if (kept !== undefined)
     throw new Error(
-      `${kept.server_id} (${kept.ipv4_address}${more.length > 0 ? `, and ${more.length} more` : ''}) has ` +
+      `${kept.server_id} (${kept.ipv4_address}${alsoKept.length > 0 ? `, and ${alsoKept.length} more` : ''}) has ` +
         `the IPv6 address ${kept.ipv6_address!} of the network before: give its range the same network again ` +
         '(address_pools.ipv6), or delete the server first. Nothing was changed',
     )

@@ -100,19 +100,19 @@ interface Use {
 }
 
 /**
- * Refuses a change that would exceed a limit by adding `more`, a positive number. Returns what the account has before.
+ * Refuses a change that would exceed a limit by adding `added`, a positive number. Returns what the account has before.
  * The account must be locked.
  */
-export async function refuseBeyondLimit(tx: Tx, accountId: string, limit: CountedLimitName, more = 1): Promise<Use> {
+export async function refuseBeyondLimit(tx: Tx, accountId: string, limit: CountedLimitName, added = 1): Promise<Use> {
   const { used: countOf, of, remedy } = COUNTED_LIMITS[limit]
   const query = sql<Use>`
     select (${countOf(accountId)}) as used, ${sql.ref(limit)} as most from accounts where id = ${accountId}`
   const { used, most } = (await runPrepared(tx, query))[0]!
-  if (used + more > most)
+  if (used + added > most)
     throw refuse(
       'account_limit_reached',
       `the account has ${used} ${of}, and its limit is ${most}` +
-        `${more === 1 ? '' : `: ${more} more are too much`}: ${remedy}`,
+        `${added === 1 ? '' : `: ${added} more are too much`}: ${remedy}`,
     )
   return { used, most }
 }

@@ -18,7 +18,7 @@ type Nullable<T> = ColumnType<T | null, T | null | undefined, T | null>
 /**
  * `database_id`: the store has it beside the region, so that no other database publishes there. `store_history`: the
  * history of the store that has everything which is not in the outbox (publish/region-database.ts). `store_order`: the
- * last place in its order that is known. `store_behind`: its mark for which everything is published again.
+ * last order that is known. `store_behind`: its mark for which everything is published again.
  */
 interface Region {
   readonly only_row: Generated<boolean>

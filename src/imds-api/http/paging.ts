@@ -1,8 +1,8 @@
 /**
  * The query parameters of lists: pages (`limit`, `after`) and filters.
  *
- * A cursor, the value of `after`, is the place of a row in the order of its list. The next page has the rows behind
- * this place, so rows that are created or deleted between two pages move no other row to another page. A cursor is no
+ * A cursor, the value of `after`, is the position of a row in the order of its list. The next page has the rows behind
+ * this position, so rows that are created or deleted between two pages move no other row to another page. A cursor is no
  * secret and gives no access: it only narrows the rows that the caller may see.
  */
 import { hash } from 'node:crypto'
@@ -21,7 +21,7 @@ export interface FilterRule {
   readonly idOf?: Prefix
 }
 
-/** What the parameters of a list may be. `order`: the types of a place. `hasTags`: whether it has filters by tags. */
+/** What the parameters of a list may be. `order`: the types of a position. `hasTags`: whether it has filters by tags. */
 export interface ListRules {
   readonly path: string
   readonly order: readonly ('string' | 'number')[]
@@ -34,7 +34,7 @@ export interface ListQuery {
   readonly limit: number | undefined
   readonly after: ListPosition | undefined
   readonly filters: readonly (readonly [name: string, value: string])[]
-  /** The header `Link` of a page: a reference to the page after a place, with the same parameters. */
+  /** The header `Link` of a page: a reference to the page after a position, with the same parameters. */
   linkTo(position: ListPosition): string
 }
 

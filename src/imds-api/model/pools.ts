@@ -82,8 +82,8 @@ function parseMacRange(text: string): Span | undefined {
 }
 
 function parseSpan(kind: PoolKind, text: string): Span | undefined {
-  const [first, last, more] = text.split('-').map((part) => addressNumber(kind, part.trim()))
-  return first === undefined || last === undefined || more !== undefined ? undefined : span(first, last)
+  const [first, last, third] = text.split('-').map((part) => addressNumber(kind, part.trim()))
+  return first === undefined || last === undefined || third !== undefined ? undefined : span(first, last)
 }
 
 function parseNetwork(kind: PoolKind, text: string): Span | undefined {

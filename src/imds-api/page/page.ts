@@ -74,12 +74,12 @@ function formatHypervisors({ hypervisors }: RegionState, question: Question, now
 }
 
 function formatRefused({ refused, outbox }: RegionState): Markup {
-  const more = outbox.faulty - refused.length
+  const unnamed = outbox.faulty - refused.length
   return markup`${formatTable(
     ['server', 'account', 'why'],
     refused.map(({ id, account, fault }) => [id, account, fault]),
     'None.',
-  )}${more > 0 && markup`<p class="soft">And ${more} more.</p>`}`
+  )}${unnamed > 0 && markup`<p class="soft">And ${unnamed} more.</p>`}`
 }
 
 function formatPools({ pools }: RegionState): Markup {

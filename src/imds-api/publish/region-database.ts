@@ -7,9 +7,9 @@
  *
  *   a process finds another history   it enqueues all servers, also those that were deleted lately or whose records
  *                                     came back, and sets the history of the database in the same transaction
- *   a process finds an earlier place  the store went back, perhaps together with its history (a snapshot of its machine):
+ *   a process finds an earlier order  the store went back, perhaps together with its history (a snapshot of its machine):
  *                                     the same, and the region gets the mark "behind" (store/order.ts) with the last
- *                                     place that the database or the process knows, so that it gets later ones. A mark
+ *                                     order that the database or the process knows, so that it gets later ones. A mark
  *                                     that a hypervisor has set has the same effect, at most every MARK_INTERVAL_MS. It
  *                                     is cleared when everything was published
  *   the store remembers higher numbers than the database has given (changes/numbers.ts)
@@ -29,7 +29,7 @@ import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
 
 /**
  * A store that has the region of our database, and its history when it was opened. `isBehind`: it has lost changes, and
- * not everything was published again yet. `noteOrder`: it has given this place to what was published.
+ * not everything was published again yet. `noteOrder`: it has given this order to what was published.
  */
 export interface OwnStore<Store = Publisher> {
   readonly store: Store
@@ -57,7 +57,7 @@ const REPLACED = 'the store was replaced, and this process is still connected to
 export function openOwnRegion(db: Db, open: () => Promise<Publisher>, log: Pick<Log, 'warn'>): () => Promise<OwnStore> {
   /** The last history that both had, and when. */
   let agreed = { history: '', atMs: 0 }
-  /** The last place that the store has given to this process. The database has it after the next look. */
+  /** The last order that the store has given to this process. The database has it after the next look. */
   let given = 0
   let markedAtMs = -Infinity
   /** The numbers at the last look. PostgreSQL has written them by now, so a crash does not lose them. */

@@ -26,7 +26,7 @@ export interface PublishBatch {
 export class PublishTurns {
   readonly #db: Db
   readonly #most: number
-  /** The account that had the last place in a batch. */
+  /** The account that was last in a batch. */
   readonly #last = { urgent: '', mass: '' }
   #count = 0
 
@@ -93,12 +93,12 @@ export class PublishTurns {
           union all (select 2, account_id from before where account_id is not null limit ${most})
           limit ${most})
       select server_id, account_id from accounts cross join lateral (
-        select server_id, row_number() over (order by id) as place from (
+        select server_id, row_number() over (order by id) as position from (
           select server_id, id from outbox
           where ${waits} and outbox.account_id = accounts.account_id and server_id <> all(${[...except]})
           order by id limit ${most}) as oldest) as waiting
       group by server_id, account_id, lap
-      order by min(place), lap, account_id limit ${most}`.execute(this.#db)
+      order by min(position), lap, account_id limit ${most}`.execute(this.#db)
     const last = rows.at(-1)
     if (last !== undefined) this.#last[kind] = last.account_id
     return rows.map((row) => row.server_id)

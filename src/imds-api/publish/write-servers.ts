@@ -141,19 +141,19 @@ async function eachInStore<T>(
   ask: (server: Composed) => Promise<T>,
 ): Promise<{ readonly server: Composed; readonly result: T | Failed }[]> {
   const budget = new TurnBudget() // a record is checked, and perhaps encrypted, before it is sent
-  const asked: Promise<T | Failed>[] = []
+  const writes: Promise<T | Failed>[] = []
   for (const server of servers) {
-    asked.push(
+    writes.push(
       ask(server).catch((error: unknown): Failed => {
         if (error instanceof StoreUnavailable || hasToStop()) throw error
         return { kind: 'failed', reason: (error as Error).message }
       }),
     )
-    asked.at(-1)!.catch(() => undefined) // reported below
+    writes.at(-1)!.catch(() => undefined) // reported below
     await budget.spend(0)
   }
-  await Promise.allSettled(asked)
-  const results = await Promise.all(asked)
+  await Promise.allSettled(writes)
+  const results = await Promise.all(writes)
   return servers.map((server, i) => ({ server, result: results[i]! }))
 }
 

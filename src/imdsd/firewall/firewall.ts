@@ -11,7 +11,6 @@ import type { Instance, NetworkRange } from '../../metadata/instance.ts'
 import type { Packets } from './counters.ts'
 import type { AgentReport } from './agent-report.ts'
 import type { FirewallGuest } from './document.ts'
-import { linkOf, type LinkName } from './link.ts'
 import {
   FirewallDocuments,
   rangesOfInterface,
@@ -110,7 +109,7 @@ export class Firewall {
   /** Why the guest of this record cannot be started yet, or undefined: all of it is confirmed, and freshly. */
   problemOf(instance: Instance): string | undefined {
     if (!this.#parts.required) return undefined
-    const fault = findLinkFault(instance.interfaces, (nic) => this.documents.linkOf(nic))
+    const fault = this.linkFault(instance)
     if (fault !== undefined) return fault
     const [unconfirmed] = this.unconfirmed(({ owner }) => owner === instance.id)
     if (unconfirmed === undefined && this.#isApplied(instance)) return undefined
@@ -124,8 +123,12 @@ export class Firewall {
    * name.
    */
   linkFault({ interfaces }: Instance): string | undefined {
-    const { required, link } = this.#parts
-    return required ? findLinkFault(interfaces, (nic) => linkOf(link, nic)) : undefined
+    if (!this.#parts.required) return undefined
+    for (const nic of interfaces) {
+      const link = this.documents.linkOf(nic)
+      if (!link.ok) return `the firewall keeps interface ${nic.id} out: ${link.faults.join('; ')}`
+    }
+    return undefined
   }
 
   /** The addresses that wait for rules, each as a sentence, of which `isWanted`. */
@@ -185,16 +188,4 @@ export class Firewall {
     for (const [id, former] of this.#former) if (former.version <= confirmed) this.#former.delete(id)
     onConfirmed(confirmed, wasFresh)
   }
-}
-
-/** Why an interface has no link of its own. */
-function findLinkFault(
-  interfaces: Instance['interfaces'],
-  nameOf: (nic: Instance['interfaces'][number]) => LinkName,
-): string | undefined {
-  for (const nic of interfaces) {
-    const link = nameOf(nic)
-    if (!link.ok) return `the firewall keeps interface ${nic.id} out: ${link.faults.join('; ')}`
-  }
-  return undefined
 }

@@ -198,7 +198,6 @@ test('a guest without a possible link name is held with the reason; only a requi
   expect(aFirewall().firewall.problemOf(parsed(anInstance(record)))).toBe(
     'the firewall keeps interface int-muchtoolong out: its link name by the rule tap-{interfaceId} has 19 characters, and Linux allows 15; {interfaceId:11} takes the first 11 of an id',
   )
-  expect(aFirewall().firewall.linkFault(parsed(anInstance(record)))).toMatch(/keeps interface int-muchtoolong out/)
   expect(aFirewall(false).firewall.problemOf(parsed(anInstance(record)))).toBeUndefined()
 })
 
@@ -234,7 +233,6 @@ test('a guest that had to share its link waits for rules of after the other one 
   put({ id: 'srv-other', interfaces: one.interfaces.map((link) => ({ ...link, ipv4Addresses: ['10.0.0.9'] })) }, 2)
   await apply()
   expect(firewall.problemOf(one)).toMatch(/would share/)
-  expect(firewall.linkFault(one), 'the other one may leave').toBeUndefined()
   view.remove('srv-other', 3)
   expect(firewall.problemOf(one)).toMatch(/has not admitted the guest yet/)
   await apply()

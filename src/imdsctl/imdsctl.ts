@@ -24,9 +24,9 @@ Exit statuses:
   74  the command finished, but its output could not be written; the last line on standard error says what was done
   75  wait: the timeout expired
 
-Variables that are not set are those of imds.service: of /etc/imds/imds.env, or the file in --environment-file, and
-of the unit and its drop-ins with the files of their credentials, which root can read. With --store or IMDS_STORE, no
-file of secrets or certificates comes from there.`
+Unset variables come from imds.service: from /etc/imds/imds.env (or the file in --environment-file), the unit, its
+drop-ins, and their credentials, which root can read. With --store or IMDS_STORE, no secret and no certificate comes
+from there.`
 
 export function buildProgram(parts: Parts): Command {
   const program = new Command('imdsctl')

@@ -56,8 +56,8 @@ function addPublishCommands(program: Command, runner: Runner): void {
       'the user-data of the single record, byte for byte; - for standard input. ' +
         'Default: the user-data in the store stays',
     )
-    .option('--no-user-data', 'remove the user-data in the store, for each record that comes without user-data')
-    .option('--dry-run', 'write nothing: print what a publish of each record would do now')
+    .option('--no-user-data', 'remove the present user-data of each record that is given without user-data')
+    .option('--dry-run', 'write nothing: print the result that each publish would have now')
     .addHelpText('after', JSON_LINES + PUT_HELP)
     .action((paths: string[], { userData, dryRun }: { userData?: string | false; dryRun?: boolean }) =>
       work(async (options) =>
@@ -137,10 +137,10 @@ function addRegionCommands(program: Command, runner: Runner): void {
   program
     .command('list')
     .description('list the instances in the store')
-    .option('--hypervisor <name>', 'those whose records name this hypervisor')
-    .option('--address <address>', 'those that own this address, or an address of this IPv6 prefix, on any network')
-    .option('--account <id>', 'those of this account; reads the records, which takes longer')
-    .option('--sealed', 'those whose user-data is sealed')
+    .option('--hypervisor <name>', 'only instances of this hypervisor')
+    .option('--address <address>', 'only owners of this address, or of an address in this IPv6 prefix, on any network')
+    .option('--account <id>', 'only instances of this account (slower: it reads the records)')
+    .option('--sealed', 'only instances with sealed user-data')
     .addOption(
       new Option('--removed', 'the instances that were removed in the last 7 days').conflicts([
         'hypervisor',
@@ -149,8 +149,8 @@ function addRegionCommands(program: Command, runner: Runner): void {
         'sealed',
       ]),
     )
-    .option('--ids', 'print only ids, one per line, as remove and seal read them')
-    .option('--count', 'print only how many there are')
+    .option('--ids', 'print only ids, one per line, for remove and seal')
+    .option('--count', 'print only the number of instances')
     .action((options: ListOptions) =>
       show(async (all) => (await import('./list.ts')).list(contextOf(runner, all), options)),
     )
@@ -158,7 +158,7 @@ function addRegionCommands(program: Command, runner: Runner): void {
     .command('republish')
     .argument('[paths...]', PATHS)
     .description('publish a whole region again, after its store has lost changes')
-    .option('--as-is', 'publish what the store has now: what it has lost stays lost')
+    .option('--as-is', 'publish the present records of the store; lost changes stay lost')
     .action((paths: string[], options: { asIs?: boolean }) =>
       work(async (all) =>
         (await import('./republish-region.ts')).republishRegion(contextOf(runner, all), paths, options),
@@ -199,7 +199,7 @@ function addHypervisorCommands(program: Command, runner: Runner): void {
       'print the Redis user of a hypervisor as a line of an ACL file, with PASSWORD in place of its password',
     )
     .argument('[name]', HYPERVISOR)
-    .option('--all', 'of all hypervisors that are announced, drained, or named by a record')
+    .option('--all', 'all hypervisors that are announced, drained, or named by a record')
     .action((name: string | undefined, { all: isAll = false }: { all?: boolean }) =>
       show(async (all) => (await import('./hypervisors.ts')).acl(contextOf(runner, all), name, isAll)),
     )

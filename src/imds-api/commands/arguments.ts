@@ -43,7 +43,7 @@ export function buildProgram(output: Output, actions: Actions): Command {
       'after',
       `
 The secret of an account's first API client comes from the region file (secret_file). Clients that are created later
-have none: POST /1.0/api_clients/ID/reset_secret returns the first one, and each new one.
+have no secret: POST /1.0/api_clients/ID/reset_secret returns their first secret, and each new one.
 
 Environment variables (docs/configuration.md describes them):
 

@@ -179,18 +179,6 @@ t.test('changes of many accounts use a quarter of the connections, so reads have
   t.equal(running, 3 * DEFAULT_CONNECTIONS)
 })
 
-t.test('a change whose turn does not come in time is refused, changes nothing, and blocks no other', async (t) => {
-  const accounts = new AccountChanges(db, { atOnce: 1, maxWaiting: CHANGE_BYTES, timeoutMs: 1 }, DEFAULT_CONNECTIONS)
-  const unlock = await lockAccount(t, ONE)
-  const first = accounts.commit(ONE, somebody, () => Promise.resolve('first'))
-  const refused = { name: 'service_unavailable', message: 'other changes of this account take too long: try again' }
-  const late = [1, 2].map(() => accounts.commit(ONE, somebody, () => Promise.reject(new Error('it ran'))))
-  await Promise.all(late.map((change) => t.rejects(change, refused, 'after a time, and where too many wait')))
-  await unlock()
-  t.equal(await first, 'first')
-  t.equal(await accounts.commit(ONE, somebody, () => Promise.resolve('next')), 'next')
-})
-
 /** Sends requests, and waits until all of their changes are in the queue. */
 async function enqueue<T>(
   requests: readonly (() => Promise<T>)[],

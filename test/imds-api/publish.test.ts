@@ -5,7 +5,7 @@
 import { sql } from 'kysely'
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
-import { enqueue, markChanged, readOutbox } from '../../src/imds-api/database/outbox.ts'
+import { markChanged, readOutbox } from '../../src/imds-api/database/outbox.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { DatabaseReport } from '../../src/imds-api/http/database-errors.ts'
 import { composeMany } from '../../src/imds-api/publish/compose.ts'
@@ -13,7 +13,6 @@ import { publishBatch } from '../../src/imds-api/publish/batch.ts'
 import type { PublishOutcome } from '../../src/imds-api/publish/write-servers.ts'
 import { MAX_BATCH_SERVERS, OutboxPublisher } from '../../src/imds-api/publish/outbox-publisher.ts'
 import type { Publisher } from '../../src/store/open.ts'
-import { StoreUnavailable } from '../../src/store/publisher.ts'
 import { aRegion, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
 import {
   anApi,
@@ -179,18 +178,6 @@ t.test('publishing', async (t) => {
       .execute()
   const revisionOf = async (id: string) => (await rowOf(db, 'servers', id)).revision
 
-  t.test('several changes of one server are one publish, of its latest state', async (t) => {
-    const { id } = await create({ user_data: base64('first') })
-    for (let i = 1; i <= 5; i++) await update(id, { user_data: base64(`change ${i}`) })
-    const { puts } = aPublisher(t, api, store)
-    await until(() => isPublished(id), 'the server to be published')
-    t.strictSame(
-      puts.filter((put) => put.id === id),
-      [{ id, revision: 6 }],
-    )
-    t.equal(String((await store.get(id))?.userData), 'change 5')
-  })
-
   t.test('a new domain of the region reaches the records while the publisher runs', async (t) => {
     aPublisher(t, api, store)
     const { id } = await create()
@@ -304,40 +291,6 @@ t.test('publishing', async (t) => {
     t.equal(await recordOf(id), undefined)
   })
 
-  t.test('a server that is deleted while its first record is published is deleted, and never active', async (t) => {
-    const { id } = await create()
-    let isDeleted = false
-    const after = async (document: StoredDocument, _result: PutResult, isDryRun: boolean) => {
-      if (document.id !== id || isDryRun || isDeleted) return
-      isDeleted = true
-      t.match(await api.call('DELETE', `/1.0/servers/${id}`), { status: 202 })
-    }
-    aPublisher(t, api, around(store, { after }))
-    await until(async () => await isPublished(id), 'the server to be published')
-    t.match(await serverOf(id), { status: 'deleted' })
-    t.equal(await recordOf(id), undefined)
-  })
-
-  t.test('a revision that rises while the publisher learns that of the store does not go back', async (t) => {
-    const { id } = await create()
-    const first = aPublisher(t, api, store)
-    await until(() => isPublished(id), 'the server to be published')
-    await first.stop()
-    for (let revision = 2; revision < 6; revision++) await store.put({ ...(await recordOf(id)), revision }, 'none')
-    let isRaised = false
-    const after = async (_document: StoredDocument, { kind }: PutResult) => {
-      if (kind !== 'stale' || isRaised) return
-      isRaised = true
-      await setRow(db, 'servers', id, { revision: 50 })
-    }
-    aPublisher(t, api, around(store, { after }))
-    await update(id, { user_data: base64('of revision 50') })
-    await until(() => isPublished(id), 'the change to be published')
-    t.ok(isRaised)
-    t.match(await store.get(id), { document: { revision: 50 }, userData: Buffer.from('of revision 50') })
-    t.equal(await revisionOf(id), 50)
-  })
-
   t.test('a server that imdsctl sealed is published above the revision in the store, and stays sealed', async (t) => {
     const { log, counted } = aPublisher(t, api, store)
     const { id } = await create({ user_data: base64('secret') })
@@ -354,26 +307,6 @@ t.test('publishing', async (t) => {
       { level: 'warn', msg: 'the store has a higher revision of this server: publishing above it', inStore: 2 },
     )
     t.ok(counted.includes('stale'))
-  })
-
-  t.test('after a restore of the database, puts and removals use revisions above those of the store', async (t) => {
-    aPublisher(t, api, store)
-    const servers = [await create(), await create()]
-    for (const { id } of servers) for (let i = 0; i < 5; i++) await update(id, { user_data: base64(String(i)) })
-    const [kept, deleted] = servers.map(({ id }) => id) as [string, string]
-    await until(async () => (await isPublished(kept)) && (await isPublished(deleted)), 'both to be published')
-    await db
-      .updateTable('servers')
-      .set({ revision: 1, user_data: base64('of the backup') })
-      .where('id', 'in', [kept, deleted])
-      .execute()
-    await inTransaction(db, (tx) => enqueue(tx, [kept, deleted]))
-    await until(() => isPublished(kept), 'the server to be published')
-    t.match(await store.get(kept), { document: { revision: 7 }, userData: Buffer.from('of the backup') })
-    await setRow(db, 'servers', deleted, { revision: 1 })
-    await api.call('DELETE', `/1.0/servers/${deleted}`)
-    await until(async () => (await serverOf(deleted)).status === 'deleted', 'the server to be deleted')
-    t.equal(await recordOf(deleted), undefined)
   })
 
   t.test('a refused record stops only its server, is reported, and is tried again', async (t) => {
@@ -475,34 +408,6 @@ t.test('publishing', async (t) => {
     )
     for (const server of [id, reserving.id]) await api.call('DELETE', `/1.0/servers/${server}`)
     for (const cloudIp of ids) await api.call('DELETE', `/1.0/cloud_ips/${cloudIp}`)
-  })
-
-  t.test('while the store is unreachable every change waits, and then every change is published', async (t) => {
-    let isAway = true
-    const before = () => {
-      if (isAway) throw new StoreUnavailable('cannot use the store: it is away')
-    }
-    const { publisher } = aPublisher(t, api, around(store, { before }))
-    const servers = [await create(), await create()]
-    await until(() => publisher.problem?.reason === 'cannot use the store: it is away', 'the loss to be reported')
-    for (const { id } of servers) t.equal((await serverOf(id)).status, 'creating')
-    isAway = false
-    await until(
-      async () => (await Promise.all(servers.map(({ id }) => isPublished(id)))).every(Boolean),
-      'the servers to be published',
-    )
-    await until(() => publisher.problem === undefined, 'the end to be reported')
-  })
-
-  t.test('at the end the store has exactly the records that the database describes', async (t) => {
-    const servers = await db.selectFrom('servers').select('id').where('deleted_at', 'is', null).execute()
-    for (const { id } of servers) t.match(await recordOf(id), (await composeMany(db, [id]))[0]!.record)
-    t.strictSame(
-      (await store.list()).map(({ id }) => id),
-      servers.map(({ id }) => id).sort(),
-    )
-    const { servers_used } = (await api.call('GET', `/1.0/accounts/${ONE}`)).body as { servers_used: number }
-    t.equal(servers_used, servers.length)
   })
 })
 
@@ -659,45 +564,6 @@ t.test('the order of publishing', async (t) => {
     await api.drained()
     await stop()
     t.equal(most, 8, 'no more are in flight at once')
-  })
-
-  t.test('a server that cannot be published stops no other one of its batch', async (t) => {
-    const [unwritable, faulty, ...others] = one.ids
-    await pool.query(`alter table servers add constraint only_here check (id <> '${faulty!}' or revision < 1000)`)
-    await one.rename()
-    const { puts, log, stop } = aPublisher(t, api, {
-      ...methodsOf(store),
-      put: (document, userData, options) => {
-        const { id, revision } = document as { id: string; revision: number }
-        if (id === unwritable) return Promise.reject(new Error('the store cannot write this server'))
-        return id === faulty
-          ? Promise.resolve({ kind: 'stale', revision: revision + 1000 })
-          : store.put(document, userData, options)
-      },
-    })
-    const waiting = async () => (await db.selectFrom('outbox').select('server_id').distinct().execute()).length
-    await until(async () => (await waiting()) === 2 && log.length >= 2, 'the others to be published')
-    t.strictSame(
-      others.filter((id) => !puts.some((put) => put.id === id)),
-      [],
-    )
-    const faults = await db
-      .selectFrom('servers')
-      .select(['id', 'publish_fault'])
-      .where('publish_fault', 'is not', null)
-      .orderBy('id')
-      .execute()
-    t.match(
-      faults,
-      [
-        { id: unwritable, publish_fault: 'the store cannot write this server' },
-        { id: faulty, publish_fault: /only_here/ },
-      ].toSorted((a, b) => (a.id! < b.id! ? -1 : 1)),
-    )
-    await stop()
-    await pool.query('alter table servers drop constraint only_here')
-    await pool.query('update outbox set retry_at = null')
-    await publishAll()
   })
 
   t.test('after the clock was set back by a day, a server whose publish failed is tried again at once', async (t) => {

@@ -5,7 +5,6 @@ import { existsSync, openSync } from 'node:fs'
 import { connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
-import { stripVTControlCharacters } from 'node:util'
 import t, { type Test } from 'tap'
 import { openStore } from '../../src/store/open.ts'
 import { type LogLine, request, runDaemon, startDaemon, until } from '../support/programs/daemon.ts'
@@ -155,24 +154,6 @@ t.test('npm start serves the demo instance, runs the documented examples and lea
   matchAll(t, log.slice(0, 1), [{ msg: 'listening' }])
 })
 
-t.test('npm start on a terminal logs readable lines, and Ctrl-C stops it', { skip: withoutScript() }, async (t) => {
-  const demo = onTerminal(demoOn(await freePort(), await freePort()))
-  await until(() => demo.lines.some((line) => line.includes('ready')), 'the first resync')
-  demo.press('\x03')
-  t.equal(await demo.status, 0)
-  const log = demo.lines.filter((line) => /^(\^C)?\[\d\d:\d\d:\d\d\] /.test(line)) // the terminal prints ^C
-  matchAll(t, log, [
-    / INFO: listening {"guests":\["127\.0\.0\.1:/,
-    / INFO: the store is connected /,
-    / INFO: first resync completed: ready /,
-    / INFO: stopping {"signal":"SIGINT"}$/,
-  ])
-  t.same(
-    demo.lines.filter((line) => /^{|"level"/.test(line)),
-    [],
-  )
-})
-
 /** Starts a daemon that serves LOCAL, with a file descriptor or a shell's redirection for its log. */
 async function startWithLog(t: Test, log: number | string) {
   const port = await freePort()
@@ -235,35 +216,6 @@ function demoOn(guest: number, operator: number): Record<string, string | undefi
     ...programEnvironment(),
     IMDS_LISTEN: `127.0.0.1:${guest}`,
     IMDS_OPERATOR_LISTEN: `127.0.0.1:${operator}`,
-  }
-}
-
-function withoutScript(): string | false {
-  return spawnSync('sh', ['-c', 'script --version']).stdout.includes('util-linux')
-    ? false
-    : 'the command script of util-linux is not installed'
-}
-
-/**
- * Runs the demo on a pseudo-terminal. Returns the lines that it prints, without colours, a function that types keys,
- * and its exit status.
- */
-function onTerminal(env: Record<string, string | undefined>): {
-  lines: readonly string[]
-  press: (keys: string) => void
-  status: Promise<number | null>
-} {
-  const child = spawn(
-    'script',
-    ['--quiet', '--return', '--flush', '--command', `exec '${process.execPath}' '${IMDSD}' --demo`, '/dev/null'],
-    { env, stdio: ['pipe', 'pipe', 'inherit'] },
-  )
-  const lines: string[] = []
-  createInterface({ input: child.stdout }).on('line', (line) => lines.push(stripVTControlCharacters(line)))
-  return {
-    lines,
-    press: (keys) => child.stdin.write(keys),
-    status: once(child, 'close').then(() => child.exitCode),
   }
 }
 

@@ -39,7 +39,7 @@ const LONG = [
   /^test\/clients\/(?!cloud-init\.)/,
   /^test\/imdsd\/(ansible|compose|deploy|doctor|documented-failures|examples|files-writers|firewall-counters|firewall-hops|firewall-keeping|firewall-table|firewall-traffic|fuzz|image|installation|migration|networks|outputs|packages|region-in-an-hour|release|status-page|systemd|systemd-kill|systemd-restart)\./,
   /^test\/imds-api\/(audit|dashboards|database|demo|docs|docs-pages|doctor|fleet-commands|openapi|plans|properties|publisher-world|restore|restored|status-page|systemd)\./,
-  /^test\/redis\/(diagnosis|fleet-changes|long-values|misplaced|odd-replies|put-many|shapes-\w+|slow-store|unusable-store|watch)\./,
+  /^test\/redis\/(fleet-changes|long-values|misplaced|odd-replies|put-many|shapes-\w+|slow-store|unusable-store|watch)\./,
 ]
 /** New seeds of the world, and as many others for the long run: half a minute of CPU time each. */
 const WORLD_SEEDS = 150

@@ -7,7 +7,7 @@
 import t from 'tap'
 import { ALL_ROWS } from '../../src/imds-api/model/resources.ts'
 import { SERVER_ACTIONS } from '../../src/imds-api/model/server-actions.ts'
-import { composeMany } from '../../src/imds-api/publish/compose.ts'
+import { compareStore } from '../../src/imds-api/publish/compare.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { random } from '../support/fixtures/generated-records.ts'
 import { ADA, aRegion, MARY, ONE, TWO, WITH_DATABASE_SERVER, withMary } from '../support/fixtures/region.ts'
@@ -287,22 +287,11 @@ async function problemsOfCollaborations(): Promise<string[]> {
 /** Where the store differs from the composition of the database. */
 async function differences(store: Publisher): Promise<string[]> {
   const rows = await db.selectFrom('servers').select(['id', 'status']).execute()
-  const alive = rows.filter(({ status }) => status !== 'deleted').map(({ id }) => id)
   const found = rows
     .filter(({ status }) => !['active', 'inactive', 'deleted'].includes(status))
     .map(({ id, status }) => `${id} is ${status}`)
-  const listed = (await store.list()).map(({ id }) => id)
-  found.push(...listed.filter((id) => !alive.includes(id)).map((id) => `${id} is in the store only`))
-  for (const id of alive) {
-    const [published, composed] = [await store.get(id), (await composeMany(db, [id]))[0]]
-    const document = Object.fromEntries(
-      Object.entries(published?.document ?? {}).filter(([field]) => field !== 'userData'),
-    ) // the store adds its size
-    if (JSON.stringify(document) !== JSON.stringify(composed!.record))
-      found.push(`${id}: ${JSON.stringify(document)} is not ${JSON.stringify(composed!.record)}`)
-    if (Buffer.compare(Buffer.from(published?.userData ?? []), Buffer.from(composed!.userData ?? [])) !== 0)
-      found.push(`${id} has other user-data`)
-  }
+  const { differences: fields, others } = await compareStore(db, store)
+  found.push(...[...fields, ...others].map((one) => JSON.stringify(one)))
   return found
 }
 

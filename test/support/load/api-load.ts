@@ -3,12 +3,10 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import type { Test } from 'tap'
 import { openDatabase } from '../../../src/imds-api/database/open.ts'
 import type { DatabaseSettings } from '../../../src/imds-api/database/settings.ts'
-import { composeMany } from '../../../src/imds-api/publish/compose.ts'
+import { compareStore } from '../../../src/imds-api/publish/compare.ts'
 import type { Publisher } from '../../../src/store/open.ts'
 import { type TestImdsApi } from '../programs/api.ts'
 import { until } from '../programs/daemon.ts'
-import { IMDS_API, programEnvironment } from '../programs/imds.ts'
-import { run } from '../programs/processes.ts'
 
 /** A response; `status` 0: there was none, so the request may or may not have had an effect. */
 export interface LoadAnswer {
@@ -69,23 +67,6 @@ export function untilAsked(condition: () => Promise<boolean>, what: string): Pro
     return condition()
   }
   return until(asked, what, 60_000)
-}
-
-/** Waits until everything is published, and checks that `imds-api reconcile` finds no difference. */
-export async function verifyIsClean(t: Test, api: Pick<TestImdsApi, 'operatorUrl' | 'env'>): Promise<void> {
-  await untilAsked(async () => (await metric(api, 'imds_api_outbox_servers')) === 0, 'the outbox to be empty')
-  const { status, stdout, stderr } = await run([process.execPath, IMDS_API, 'reconcile', '--dry-run'], {
-    env: { ...programEnvironment(), ...api.env },
-  })
-  t.match(
-    { status, stdout: stdout.toString(), stderr },
-    {
-      status: 0,
-      stdout: /^[1-9]\d* servers: 0 differ in the store, 0 wait to be published, and 0 are only in the store\n$/,
-      stderr: '',
-    },
-    'the store is that of the database',
-  )
 }
 
 /** Clients that repeat their requests. */
@@ -163,14 +144,12 @@ export function watchRevisions(t: Test, store: Publisher): { stop(): Promise<rea
   }
 }
 
-/**
- * Waits until everything is published, and checks that the store has the composition of the database and nothing else.
- */
+/** Waits until everything is published, and checks that the store is that of the database, with what was acknowledged. */
 export async function storeEqualsDatabase(
   t: Test,
   settings: DatabaseSettings,
   store: Publisher,
-  acknowledged: ReadonlyMap<string, number>,
+  acknowledged: ReadonlyMap<string, number> = new Map(),
 ): Promise<void> {
   const { db, close } = await openDatabase(settings, true, () => undefined)
   try {
@@ -178,52 +157,16 @@ export async function storeEqualsDatabase(
       async () => (await db.selectFrom('outbox').select('id').limit(1).execute()).length === 0,
       'the outbox to be empty',
     )
-    const rows = await db
-      .selectFrom('servers')
-      .select(['id', 'user_data'])
-      .where('deleted_at', 'is', null)
-      .orderBy('id')
-      .execute()
+    t.match(await compareStore(db, store), { waiting: 0, differences: { length: 0 }, others: { length: 0 } })
+    const rows = await db.selectFrom('servers').select(['id', 'user_data']).execute()
     t.strictSame(
-      (await store.list()).map(({ id }) => id),
-      rows.map(({ id }) => id),
-      'the store has the servers of the database',
-    )
-    const differences: string[] = []
-    for (const { id, user_data } of rows) {
-      const [composed, published] = [(await composeMany(db, [id]))[0]!, await store.get(id)]
-      const { userData, ...record } = published!.document as { userData?: object }
-      const expected = { revision: composed.revision, record: composed.record, userData: composed.userData?.toString() }
-      const found = {
-        revision: (record as { revision?: number }).revision,
-        record,
-        userData: userData === undefined ? undefined : Buffer.from(published!.userData!).toString(),
-      }
-      if (JSON.stringify(sorted(expected)) !== JSON.stringify(sorted(found)))
-        differences.push(`${id}: ${JSON.stringify(found)} instead of ${JSON.stringify(expected)}`)
-      const n = Number(Buffer.from(user_data ?? '', 'base64').toString())
-      if (n < (acknowledged.get(id) ?? 0))
-        differences.push(
-          `${id}: the change ${String(acknowledged.get(id))} was acknowledged, and the database has ${n}`,
-        )
-    }
-    t.strictSame(
-      differences,
+      rows.filter(
+        ({ id, user_data }) => Number(Buffer.from(user_data ?? '', 'base64').toString()) < (acknowledged.get(id) ?? 0),
+      ),
       [],
-      'each record is the composition of the database, and has every change that was acknowledged',
+      'the database has every change that was acknowledged',
     )
   } finally {
     await close()
   }
-}
-
-/** The same value with the keys of its objects in order. */
-function sorted(value: unknown): unknown {
-  if (Array.isArray(value)) return value.map(sorted)
-  if (typeof value !== 'object' || value === null) return value
-  return Object.fromEntries(
-    Object.entries(value)
-      .sort(([a], [b]) => (a < b ? -1 : 1))
-      .map(([key, inner]) => [key, sorted(inner)]),
-  )
 }

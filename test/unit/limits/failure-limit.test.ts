@@ -128,6 +128,16 @@ test('successes from thousands of addresses push out no known address of another
   expect([63, 64].map((before) => waitSeconds('mallory', ofA48(10_001 - 1 - before)))).toEqual([undefined, 60])
 })
 
+test('an address that succeeds again is known as long as one that succeeds then for the first time', () => {
+  const { fails, waitSeconds, succeeded } = aLimit()
+  for (const from of [0, 40]) {
+    succeeded('ada', '198.51.100.1')
+    for (let i = from; i < from + 40; i++) succeeded('ada', ofA48(i))
+  }
+  for (let i = 0; i < 20; i++) fails('ada', `192.0.2.${i}`)
+  expect(waitSeconds('ada', '198.51.100.1')).toBeUndefined()
+})
+
 test('a success takes back no failure at its address', () => {
   const { fails, succeeded } = aLimit()
   fails('ada', '192.0.2.1', 4)

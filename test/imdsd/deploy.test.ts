@@ -8,12 +8,7 @@ import { parse as parseYaml } from 'yaml'
 import { CONDITIONS } from '../../src/imdsd/conditions/table.ts'
 import { API_VARIABLES, parseApiConfig } from '../../src/imds-api/service/config.ts'
 import { parseConfig, VARIABLES } from '../../src/imdsd/config.ts'
-import { startDaemon, until } from '../support/programs/daemon.ts'
-import { anInstance } from '../support/fixtures/instance.ts'
-import { startRedis } from '../support/redis/redis.ts'
-import { SECRET, urlAs } from '../support/redis/shapes.ts'
-import { exchange } from '../support/fixtures/socket.ts'
-import { openTestStore } from '../support/test-store.ts'
+import { startDaemon } from '../support/programs/daemon.ts'
 
 interface Alert {
   readonly alert: string
@@ -122,45 +117,6 @@ t.test('the example environment is a valid configuration without unknown variabl
   t.match(parseApiConfig(environmentOf('deploy/imds-api.env')), { ok: true, unknown: [] })
   t.notMatch(read('deploy/imds-api.env'), /:\/\/[^/]*:[^/]*@/)
   t.end()
-})
-
-t.test('the Redis user of the example environment has every permission that the daemon needs', async (t) => {
-  const redis = await startRedis(t)
-  const rules = new RegExp(`^user (${new URL(envFile['IMDS_STORE']!).username}) (.*)`, 'm').exec(
-    read('deploy/redis.acl'),
-  )!
-  await redis.client.call('ACL', 'SETUSER', rules[1]!, ...rules[2]!.replace('>PASSWORD', '>secret').split(' '))
-  const store = await openTestStore(t, { url: redis.url, region: envFile['IMDS_REGION'] })
-  const publish = async (id: string, address: string) => {
-    const interfaces = [{ id: 'int-aaaaa', macAddress: '02:00:00:00:00:01', ipv4Addresses: [address] }]
-    t.match(
-      await store.put(anInstance({ id, interfaces, hypervisors: [envFile['IMDS_HYPERVISOR']] }), Buffer.from('one')),
-      { kind: 'published' },
-    )
-  }
-  await publish('srv-aaaaa', '10.0.0.2/30')
-  const daemon = await startDaemon(t, {
-    IMDS_STORE: urlAs(new URL(envFile['IMDS_STORE']!).username, redis),
-    IMDS_REDIS_PASSWORD_FILE: SECRET.passwordFile!,
-    IMDS_REGION: envFile['IMDS_REGION']!,
-    IMDS_HYPERVISOR: envFile['IMDS_HYPERVISOR']!,
-    IMDS_LISTEN: '127.0.0.1:0,[::1]:0',
-  })
-  await until(async () => (await daemon.metric('imds_view_instances')) === 1, 'the first instance')
-  await publish('srv-bbbbb', '10.0.0.6/30')
-  await until(async () => (await daemon.metric('imds_view_instances')) === 2, 'the second instance')
-  t.equal(await daemon.condition('store-lost'), undefined)
-  const ipv6Port = Number(
-    /:(\d+)$/.exec((daemon.log.find(({ msg }) => msg === 'listening')!['guests'] as string[])[1]!)?.[1],
-  )
-  t.equal((await daemon.get('/')).status, 503, 'an unknown IPv4 address is looked up in the store')
-  t.equal(
-    (await exchange(ipv6Port, 'GET / HTTP/1.0\r\n\r\n', { host: '::1' })).status,
-    503,
-    'so is an unknown IPv6 address',
-  )
-  t.equal(await daemon.metric('imds_peer_lookups_total{result="unknown"}'), 2)
-  t.same(await redis.client.call('ACL', 'LOG'), [], 'Redis refused no command')
 })
 
 t.test('the images contain only listed files: no node_modules, no .git and no local files', (t) => {

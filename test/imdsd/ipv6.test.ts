@@ -2,16 +2,13 @@
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { must } from '../support/programs/processes.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { makeHypervisor, withoutNamespaces, type Guest } from '../support/netns/namespaces.ts'
-import { startRedis } from '../support/redis/redis.ts'
 import { exchange } from '../support/fixtures/socket.ts'
-import { shortDirectory, testDirectory } from '../support/test-directory.ts'
-import { openTestStore } from '../support/test-store.ts'
+import { testDirectory } from '../support/test-directory.ts'
 
 const ID = '/latest/meta-data/instance-id'
 const SERVICE = 'fd00:ec2::254'
@@ -201,33 +198,5 @@ t.test(
       daemon.log.filter(({ level }) => level === 'fatal' || level === 'error'),
       [],
     )
-  },
-)
-
-t.test(
-  'a guest with a prefix whose notice was lost is served at its first request',
-  { skip: withoutNamespaces() },
-  async (t) => {
-    const { hypervisor, addGuest } = await aHypervisor(t)
-    const directory = shortDirectory(t)
-    const redis = await startRedis(t, ['--unixsocket', join(directory, 'redis')])
-    await hypervisor.forward(redis.port, join(directory, 'redis'))
-    const store = await openTestStore(t, { url: redis.url, region: 'gb1' })
-    await store.put(
-      anInstance({ id: 'srv-known', interfaces: [{ id: 'int-a', macAddress: MAC, ipv4Addresses: ['10.88.1.2/30'] }] }),
-    )
-    await startDaemon(
-      t,
-      { IMDS_STORE: redis.url, IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1', ...LISTEN },
-      hypervisor.within,
-    )
-    const guest = await addGuest(ALPHA, 'a:b:c:d')
-    await until(async () => (await guest.ask({ path: ID })).status === 200, 'the view')
-    // It is published for another hypervisor, so that this one gets no notice. Then its record is changed in Redis.
-    await store.put(slaac('alpha', ALPHA, 9, { hypervisors: ['hv2'] }))
-    const key = keysOf('gb1').instance('srv-alpha')
-    const stored = JSON.parse((await redis.client.hget(key, 'record')) ?? '') as object
-    await redis.client.hset(key, 'record', JSON.stringify({ ...stored, hypervisors: ['hv1'] }), 'digest', 'x')
-    t.same(await ask(guest), { status: 200, body: 'srv-alpha' })
   },
 )

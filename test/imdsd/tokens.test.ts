@@ -1,5 +1,4 @@
 /** The keys of session tokens: where they come from, and what tokens survive (contract D3, D4). */
-import { randomBytes } from 'node:crypto'
 import { statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
@@ -11,7 +10,6 @@ import { testDirectory } from '../support/test-directory.ts'
 
 const SET_CLOCK = new URL('../support/programs/set-clock.ts', import.meta.url).href
 const ID = '/latest/meta-data/instance-id'
-const aKey = () => `${randomBytes(32).toString('base64')}\n`
 
 let store: string
 t.before(async () => {
@@ -70,13 +68,4 @@ t.test('D4: when the wall clock jumps, no token expires early and no expired one
   await restarted.stop()
   writeFileSync(clock, '3600000')
   t.equal(await statusWith(await aDaemon(t, env), long), 401, 'after a restart with the clock an hour ahead')
-})
-
-t.test('D3: a token is valid on a hypervisor with the same keys; keys can be rotated with an overlap', async (t) => {
-  const [before, after] = [aKey(), aKey()]
-  const files = testDirectory(t, { old: before, both: after + before })
-  const old = await aDaemon(t, { IMDS_TOKEN_KEYS_FILE: join(files, 'old') })
-  const both = await aDaemon(t, { IMDS_TOKEN_KEYS_FILE: join(files, 'both') })
-  t.equal(await statusWith(both, await mint(old)), 200)
-  t.equal(await statusWith(old, await mint(both)), 401)
 })

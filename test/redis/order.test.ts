@@ -82,24 +82,6 @@ for (const keys of [false, true]) {
     await store.put(B(2), Buffer.from('of B, later'))
     await until(async () => (await userDataOf(daemon)) === 'of B, later', 'the next change')
   })
-
-  t.test(`E3: what was sealed stays sealed when the store goes back to before (${kind})`, async (t) => {
-    const { store, daemon } = await aRegion(t, keys)
-    await store.put(A(), Buffer.from('secret'))
-    await isServed(daemon, 'srv-a')
-    const goBack = await rememberState(redis.client)
-    await store.seal('srv-a')
-    await until(async () => (await userDataOf(daemon)) === 404, 'the seal')
-    await goBack()
-    await isBehind()
-    t.equal(await userDataOf(daemon), 404)
-    await t.rejects(store.put(A(3)), /the store has lost changes/, 'a put that keeps the user-data of the store')
-    await t.rejects(
-      store.unseal('srv-a').then((done) => (done.kind === 'unchanged' ? store.seal('srv-a') : done)),
-      /lost/,
-    )
-    t.equal(await userDataOf(daemon), 404)
-  })
 }
 
 t.test('a wait for a publish does not end with other contents of the same revision', async (t) => {

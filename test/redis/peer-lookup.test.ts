@@ -7,7 +7,7 @@ import { connect, type Socket } from 'node:net'
 import t from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import type { Publisher } from '../../src/store/open.ts'
-import { request, unlessReset, until, type TestDaemon } from '../support/programs/daemon.ts'
+import { request, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { aLocalInstance } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { startRedis } from '../support/redis/redis.ts'
@@ -82,25 +82,6 @@ t.test("E2: a peer with the address of another hypervisor's instance gets 503, a
   t.equal((await daemon.operator('/instances/srv-n2')).status, 404)
   await until(async () => (await daemon.metric('imds_journal_rewrites_total{result="written"}')) > 0, 'a journal')
   t.notMatch(readFileSync(`${daemon.directory}/view.journal`, 'utf8'), /srv-n2|srv-n3|theirs/)
-})
-
-t.test('E2: the former hypervisor stops serving when the notice of a move arrives, and logs it', async (t) => {
-  await store.put(aLocalInstance(4))
-  await serves(daemon, 1, 4)
-  await store.put(aLocalInstance(4, 2, { hypervisors: ['hv1', 'hv2'] }))
-  await serves(daemon, 2, 4)
-  await store.put(aLocalInstance(4, 3, { hypervisors: ['hv2'] }))
-  await until(async () => (await unlessReset(daemon.get(ID, address(4))))?.status === 503, 'the move')
-  t.match(
-    daemon.log.find(({ msg }) => msg.startsWith('instance left')),
-    { level: 'info', instance: 'srv-n4', revision: 3, hypervisors: ['hv2'] },
-  )
-  const firstLookup = await lookups('unknown')
-  while ((await lookups('unknown')) < firstLookup + 2) {
-    // each result is remembered for a second
-    t.match(await daemon.get(ID, address(4)), { status: 503, headers: { 'retry-after': '1' } })
-  }
-  t.equal((await daemon.get(ID, address(99))).status, 200)
 })
 
 function open(bytes = ''): Socket {

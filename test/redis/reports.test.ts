@@ -82,34 +82,6 @@ t.test('H9: reports are written with the rights of deploy/redis.acl, and go with
   t.same(await redis.client.call('ACL', 'LOG'), [])
 })
 
-t.test('H9: a store that is away gets the last report later', async (t) => {
-  const { redis, store } = await aRegion(t)
-  await store.put(record(1, OPTIONS))
-  const daemon = await aHypervisor(t, redis, 'hv1')
-  await serves(daemon, 1)
-  await redis.kill()
-  for (const phase of ['running', 'done']) await report(daemon, 'boot', phase)
-  await until(async () => (await daemon.condition('store-lost')) !== undefined, 'the loss')
-  await redis.restart()
-  await store.put(record(1, OPTIONS)) // this Redis saves nothing
-  await until(async () => (await textsIn(store))['boot'] === 'done', 'the report in the store')
-})
-
-t.test('H9: a report that is written after the hand-over is deleted, also after a kill and a start', async (t) => {
-  const { redis, store } = await aRegion(t)
-  await store.put(record(1, OPTIONS))
-  const env = { IMDS_STATE_DIR: `${t.testdirName}/state` }
-  const first = await aHypervisor(t, redis, 'hv1', env)
-  await serves(first, 1) // the journal has the instance, and no report
-  first.process.kill('SIGSTOP') // before it gets the notice
-  await store.put(record(2, { ...OPTIONS, hypervisors: ['hv2'] }))
-  await redis.client.set(HV1, JSON.stringify({ revision: 1, reports: {} })) // its last write
-  await kill(first)
-  const second = await aHypervisor(t, redis, 'hv1', env)
-  await until(async () => (await unlessReset(second.get('/')))?.status === 503, 'the removal')
-  await until(async () => (await redis.client.exists(HV1)) === 0, 'the deletion')
-})
-
 t.test('H9: values that a hypervisor should not write are ignored, and it may write no other', async (t) => {
   const { redis, store } = await aRegion(t)
   await store.put(record(1, OPTIONS))

@@ -8,7 +8,6 @@ import t, { type Test } from 'tap'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { openStore } from '../../src/store/open.ts'
 import { unlessReset, until } from '../support/programs/daemon.ts'
-import { matchAll } from '../support/fixtures/match.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
 import {
   aDaemon,
@@ -33,8 +32,6 @@ async function aRedisWithUsers(t: Test): Promise<TestRedis> {
   return await startRedis(t, ['--aclfile', `${directory}/redis.acl`])
 }
 
-const IPV6 = { interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv6Addresses: ['fd00::2/64'] }] }
-
 /** Runs commands, each with its arguments as one text, as a user. Returns those that Redis refuses. */
 async function refused(t: Test, redis: TestRedis, user: string, commands: readonly string[]): Promise<string[]> {
   const client = new Redis(redis.url, { username: user, password: 'secret', enableReadyCheck: false })
@@ -50,47 +47,6 @@ async function refused(t: Test, redis: TestRedis, user: string, commands: readon
   )
   return commands.filter((_command, i) => answers[i]!.includes('NOPERM'))
 }
-
-t.test(
-  'with deploy/redis.acl a restart of Redis keeps all; with a default user without rights, no record',
-  async (t) => {
-    const users = readFileSync(new URL('../../deploy/redis.acl', import.meta.url), 'utf8').replaceAll(
-      '>PASSWORD',
-      '>secret',
-    )
-    for (const [acl, kept] of [
-      [users, true],
-      [users.replace(/^user default .*/m, 'user default off'), false],
-    ] as const) {
-      const directory = testDirectory(t, { 'redis.acl': acl })
-      const redis = await startRedis(t, ['--aclfile', `${directory}/redis.acl`, '--appendonly', 'yes'])
-      const store = await aStore(t, urlAs('imds-publisher', redis), SECRET)
-      const admin = new Redis(redis.url, { username: 'admin', password: 'secret', retryStrategy: () => 50 })
-      t.teardown(() => admin.disconnect())
-      const contents = async () =>
-        JSON.stringify([
-          (await admin.keys('*')).sort(),
-          await store.get('srv-n1'),
-          await store.list(),
-          await store.tombstones(),
-        ])
-      await store.put(record(1), Buffer.from('one'))
-      await store.put(
-        record(1, { id: 'srv-n2', interfaces: [{ id: 'int-x', macAddress: '02:24:19:00:00:ef', ipv4Addresses: [] }] }),
-      )
-      await store.remove('srv-n2')
-      await store.put(record(1, { id: 'srv-n3', ...IPV6 }))
-      await store.seal('srv-n3')
-      const before = await contents()
-      await admin.call('SAVE') // waits until the append-only file is written
-      await redis.kill()
-      await redis.restart()
-      await admin.ping()
-      t.equal((await contents()) === before, kept)
-      t.equal((await store.list()).length, kept ? 2 : 0)
-    }
-  },
-)
 
 t.test('with the users of deploy/redis.acl all functions work, and Redis refuses no command', async (t) => {
   const redis = await aRedisWithUsers(t)
@@ -261,38 +217,6 @@ t.test('the daemon logs a missing permission once and retries until it is grante
   t.equal(readFileSync(errors, 'utf8'), '')
 })
 
-t.test('a missing permission is reported as the ACL rule that grants it', async (t) => {
-  const redis = await aRedisWithUsers(t)
-  const store = await aStore(t, urlAs('imds-publisher', redis), SECRET)
-  await store.put(record(1)) // the first publish sends the script itself
-  for (const [change, back, use, rule] of [
-    ['-hgetall', '+hgetall', () => store.list(), /give it \+hgetall \(deploy\/redis\.acl/],
-    ['-evalsha', '+evalsha', () => store.put(record(2)), /give it \+evalsha /],
-    [
-      '-zadd',
-      '+zadd',
-      () => store.put(record(3, IPV6)),
-      /give it all rights of the publisher, one of which the script lacks /,
-    ],
-    [
-      'resetkeys',
-      '~imds:{gb1}*',
-      () => store.get('srv-n1'),
-      /check IMDS_REGION and IMDS_HYPERVISOR first, then the keys in its rules/,
-    ],
-    [
-      'resetchannels',
-      '&imds:{gb1}:notices:*',
-      () => store.put(record(4)),
-      /check IMDS_REGION and IMDS_HYPERVISOR first, then the channels in its rules/,
-    ],
-  ] as [string, string, () => Promise<unknown>, RegExp][]) {
-    await redis.client.call('ACL', 'SETUSER', 'imds-publisher', change)
-    await t.rejects(use(), { message: rule }, change)
-    await redis.client.call('ACL', 'SETUSER', 'imds-publisher', back)
-  }
-})
-
 t.test('a password that changes at run time is read again: guests notice nothing, and changes arrive', async (t) => {
   const redis = await aRedisWithUsers(t)
   const directory = t.testdirName
@@ -315,20 +239,4 @@ t.test('a password that changes at run time is read again: guests notice nothing
   await serves(daemon, 2)
   t.same(await guests.stop(), [])
   t.notMatch(JSON.stringify(daemon.log), /secret|changed/)
-})
-
-t.test('a requirepass that changes at run time is read again', async (t) => {
-  const redis = await startRedis(t)
-  const directory = testDirectory(t, { password: 'one' })
-  await redis.client.call('CONFIG', 'SET', 'requirepass', 'one')
-  const daemon = await aDaemon(t, redis.url, { passwordFile: `${directory}/password` })
-  await connected(daemon)
-  writeFileSync(`${directory}/password`, 'two')
-  await redis.client.call('CONFIG', 'SET', 'requirepass', 'two')
-  await redis.client.call('CLIENT', 'KILL', 'TYPE', 'pubsub')
-  await until(
-    () => daemon.log.filter(({ msg }) => msg === 'the store is connected').length === 2,
-    'the daemon to reconnect',
-  )
-  matchAll(t, reasons(daemon), ['the server closed the connection'])
 })

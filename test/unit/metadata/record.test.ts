@@ -136,8 +136,6 @@ describe('a record is faulty', () => {
     ['launched at no time', { launchTime: 'today' }, /^\/launchTime must be a time such as/],
     ['launched on no day', { launchTime: '2026-02-30T00:00:00Z' }, /^\/launchTime must be a time such as/],
     ['with empty vendor data', { vendorData: '' }, /^\/vendorData/],
-    ['with too much vendor data', { vendorData: 'x'.repeat(16_385) }, /^\/vendorData/],
-    ['with 33 events', { events: many(33, (i) => event({ id: `evt-${i}` })) }, /^\/events/],
     ['with an event of an unknown code', { events: [event({ code: 'x' })] }, /^\/events\/0\/code must be one of/],
     ['with an event of no time', { events: [event({ notBefore: '21 Jan 2019' })] }, /notBefore must be a time/],
     ['with an event on two lines', { events: [event({ description: 'a\nb' })] }, /^\/events\/0\/description/],
@@ -152,7 +150,6 @@ describe('a record is faulty', () => {
     ['with a host name that is too long', { fqdn: 'a.'.repeat(126) + 'bc' }, /^\/fqdn .*at most 253 char/],
     ['with a host name that is an address', { fqdn: '10.0.0.2' }, /^\/fqdn/],
     ['with a host name on two lines', { fqdn: 'a.example.com\nb' }, /^\/fqdn/],
-    ['without interfaces', { interfaces: [] }, /^\/interfaces/],
     [
       'with one interface twice',
       { interfaces: [...nic({}), { id: 'int-a', macAddress: '02:24:19:00:00:ef' }] },
@@ -209,13 +206,10 @@ describe('a record is faulty', () => {
       { options: { httpTokens: 'maybe' } },
       /httpTokens must be one of optional, required/,
     ],
-    ['with a hop limit of 0', { options: { httpPutResponseHopLimit: 0 } }, /httpPutResponseHopLimit/],
     ['with a digest of another form', { userData: { size: 1, sha256: 'x' } }, /userData\/sha256/],
     ['with a seal that is no time', { sealedAt: true }, /^\/sealedAt must be a time such as/],
     ['with a seal at a time without a zone', { sealedAt: '2026-11-20T15:04:05' }, /^\/sealedAt/],
     ['with a seal in a thirteenth month', { sealedAt: '2026-13-20T15:04:05Z' }, /^\/sealedAt/],
-    ['on no hypervisor', { hypervisors: [] }, /^\/hypervisors/],
-    ['on three hypervisors', { hypervisors: ['a', 'b', 'c'] }, /^\/hypervisors/],
     [
       'with a list in the place of an object, as some encoders write an empty one',
       { blockDevices: [] },
@@ -224,31 +218,10 @@ describe('a record is faulty', () => {
     ['with a list where a text belongs', { fqdn: ['a.example.com'] }, /^\/fqdn must be a domain name/],
     ['with an object where a list belongs', { interfaces: { 0: nic({})[0] } }, /^\/interfaces must be array/],
     [
-      'with 33 interfaces',
-      { interfaces: many(33, (i) => ({ ...nic({})[0], id: `int-${i}` })) },
-      /^\/interfaces must not have more than 32 items/,
-    ],
-    [
-      'with 257 server groups',
-      { serverGroups: many(257, (i) => ({ id: `grp-${i}`, name: 'x' })) },
-      /^\/serverGroups must not have more than 256/,
-    ],
-    [
-      'with 257 keys',
-      { publicKeys: many(257, (i) => ({ user: `usr-${i}`, key: 'ssh-rsa AAAA' })) },
-      /^\/publicKeys must not have more than 256/,
-    ],
-    [
       'with 257 keys of 9 users',
       { publicKeys: many(9, (i) => ({ user: `usr-${i}`, ...keysOfUser(i < 8 ? 32 : 1) })) },
       /^\/publicKeys has 257 keys, more than the limit of 256$/,
     ],
-    [
-      'with 33 keys of a user',
-      { publicKeys: [{ user: 'usr-a', ...keysOfUser(33) }] },
-      /^\/publicKeys\/0\/moreKeys must not have more than 31/,
-    ],
-    ['with 51 tags', { tags: tags(51) }, /^\/tags must not have more than 50 properties$/],
     [
       'with a tag whose key has 129 characters',
       { tags: { ['é'.repeat(129)]: '' } },
@@ -265,11 +238,6 @@ describe('a record is faulty', () => {
       /^\/tags\/a must be a text of at most 256 characters, without half of a surrogate pair$/,
     ],
     [
-      'with 257 block devices',
-      { blockDevices: Object.fromEntries(many(257, (i) => [`ebs${i}`, 'sda'])) },
-      /^\/blockDevices must not have more than 256/,
-    ],
-    [
       'with 257 block devices, some of them unknown',
       { blockDevices: Object.fromEntries(many(257, (i) => [i < 9 ? `nvme${i}` : `ebs${i}`, 'sda'])) },
       /^\/blockDevices must not have more than 256/,
@@ -281,7 +249,6 @@ describe('a record is faulty', () => {
     ['with a gateway that is no address', { ipv4Gateway: '10.0.0' }, /ipv4Gateway/],
     ['with a gateway of the other family', { ipv6Gateway: '10.0.0.1' }, /ipv6Gateway/],
     ['with a nameserver by name', { nameservers: ['dns.example'] }, /nameservers\/0/],
-    ['with nine nameservers', { nameservers: many(9, () => '10.0.0.1') }, /nameservers/],
     [
       'with a MAC address in capitals',
       { macAddress: '02:24:19:00:00:EE' },
@@ -341,28 +308,6 @@ describe('a record is faulty', () => {
       'with one address twice',
       { ipv4Addresses: ['10.0.0.2/30', '10.0.0.2/24'] },
       /ipv4Addresses\/1 is the same address/,
-    ],
-    ['with an MTU that is too small for IPv6', { mtu: 1279 }, /interfaces\/0\/mtu /],
-    ['with an MTU above 65535', { mtu: 65_536 }, /interfaces\/0\/mtu /],
-    [
-      'with 65 addresses',
-      { ipv4Addresses: many(65, (i) => `10.0.0.${i}`) },
-      /ipv4Addresses must not have more than 64 items/,
-    ],
-    [
-      'with 65 IPv6 addresses',
-      { ipv6Addresses: many(65, (i) => `fd00::${(i + 1).toString(16)}`) },
-      /ipv6Addresses must not have more than 64/,
-    ],
-    [
-      'with 65 IPv6 prefixes',
-      { ipv6Prefixes: many(65, (i) => `fd00:${(i + 1).toString(16)}::/64`) },
-      /ipv6Prefixes must not have more than 64/,
-    ],
-    [
-      'with 65 cloud IPs',
-      { cloudIps: many(65, (i) => ({ id: 'cip-a', publicIpv4: `10.0.0.${i}`, fqdn: 'a.b' })) },
-      /cloudIps must not have more than 64/,
     ],
   ])('%s', (_what, change, fault) => {
     expect(faultsOf(anInstance({ interfaces: nic(change) })).join('\n')).toMatch(fault)

@@ -321,29 +321,6 @@ t.test('a refresh token that is used in parallel gives each request tokens that 
   for (const { body } of answers) t.equal((await refresh(body['refresh_token'])).status, 200)
 })
 
-t.test('the purge deletes expired refresh tokens, and families once their access tokens are gone too', async (t) => {
-  const count = async () => [
-    (await db.selectFrom('refresh_tokens').select('sha256').execute()).length,
-    (await db.selectFrom('token_families').select('id').execute()).length,
-  ]
-  clock.nowMs += REFRESH_MS + 2 * DAY_MS
-  await api.auth.purge()
-  t.strictSame(await count(), [0, 0])
-  const { refresh_token } = await graceSignsIn()
-  await refresh(refresh_token)
-  clock.nowMs += REFRESH_MS - 1
-  await api.auth.purge()
-  t.strictSame(await count(), [2, 1], 'a used one is kept: its reuse must be seen')
-  clock.nowMs += 1
-  const { id: familyId } = await db.selectFrom('token_families').select('id').executeTakeFirstOrThrow()
-  await db.transaction().execute((tx) => api.auth.tokens.issue(tx, { familyId }, [], 60))
-  await api.auth.purge()
-  t.strictSame(await count(), [0, 1], 'an access token is left')
-  clock.nowMs += 2 * DAY_MS
-  await api.auth.purge()
-  t.strictSame(await count(), [0, 0])
-})
-
 t.test('the database has digests of tokens and secrets and a hash of passwords, and not the texts', async (t) => {
   const { access_token, refresh_token } = await graceSignsIn()
   const ofClient = await api.token(CLIENT_OF[ONE])

@@ -30,7 +30,7 @@ const aBuild = (t: Test) => {
   return { directory, dist }
 }
 
-t.test('a daemon whose installation is deleted answers all requests and stops cleanly', async (t) => {
+t.test('H4: a daemon whose installation is deleted answers all requests, tokens too, and stops cleanly', async (t) => {
   const { directory, dist } = aBuild(t)
   const store = await openStore({ url: `file:${directory}/store` })
   const put = (revision: number) =>
@@ -42,7 +42,15 @@ t.test('a daemon whose installation is deleted answers all requests and stops cl
       }),
     )
   await put(1)
-  const daemon = await startDaemon(t, { IMDS_STORE: `file:${directory}/store` }, [], { main: join(dist, 'main.js') })
+  const { directory: keys, keyFile, certificateFile } = makeIdentity()
+  t.teardown(() => rmSync(keys, { recursive: true }))
+  const env = {
+    IMDS_STORE: `file:${directory}/store`,
+    IMDS_IDENTITY_KEY_FILE: keyFile,
+    IMDS_IDENTITY_CERT_FILE: certificateFile,
+    IMDS_IDENTITY_ISSUER: 'https://id.example.com',
+  }
+  const daemon = await startDaemon(t, env, [], { main: join(dist, 'main.js') })
   rmSync(dist, { recursive: true })
   await put(2)
   // before that, a guest may get 503, which is logged
@@ -58,6 +66,11 @@ t.test('a daemon whose installation is deleted answers all requests and stops cl
     '/latest/user-data',
   ]
   for (const path of leaves) t.not((await daemon.get(path)).status, 503, path)
+  const latest = `http://127.0.0.1:${daemon.guestPort}/latest`
+  const ttl = { 'X-aws-ec2-metadata-token-ttl-seconds': '60' }
+  const session = await fetch(`${latest}/api/token`, { method: 'PUT', headers: ttl })
+  const headers = { 'X-aws-ec2-metadata-token': await session.text() }
+  t.equal((await fetch(`${latest}/dynamic/instance-identity/token?audience=vault`, { headers })).status, 200)
   const interfaces = [{ id: 'int-y', macAddress: '02:24:19:00:00:ef', ipv4Addresses: ['127.0.0.9/8'] }]
   writeFileSync(`${directory}/store/srv-yamla.yaml`, stringify(anInstance({ id: 'srv-yamla', interfaces })))
   await until(async () => (await daemon.operator('/instances/srv-yamla')).status === 200, 'the first record in YAML')
@@ -80,30 +93,6 @@ t.test('a daemon whose installation is deleted answers all requests and stops cl
     daemon.log.filter(({ level }) => level !== 'info'),
     [],
   )
-})
-
-t.test('H4: a daemon whose installation is deleted signs its first token', async (t) => {
-  const { directory, dist } = aBuild(t)
-  const store = await openStore({ url: `file:${directory}/store` })
-  const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }]
-  await store.put(anInstance({ interfaces }))
-  const { directory: keys, keyFile, certificateFile } = makeIdentity()
-  t.teardown(() => rmSync(keys, { recursive: true }))
-  const env = {
-    IMDS_STORE: `file:${directory}/store`,
-    IMDS_IDENTITY_KEY_FILE: keyFile,
-    IMDS_IDENTITY_CERT_FILE: certificateFile,
-    IMDS_IDENTITY_ISSUER: 'https://id.example.com',
-  }
-  const daemon = await startDaemon(t, env, [], { main: join(dist, 'main.js') })
-  await until(async () => (await daemon.get('/latest/meta-data/')).status === 200, 'the record')
-  rmSync(dist, { recursive: true })
-  const latest = `http://127.0.0.1:${daemon.guestPort}/latest`
-  const ttl = { 'X-aws-ec2-metadata-token-ttl-seconds': '60' }
-  const session = await fetch(`${latest}/api/token`, { method: 'PUT', headers: ttl })
-  const headers = { 'X-aws-ec2-metadata-token': await session.text() }
-  const token = await fetch(`${latest}/dynamic/instance-identity/token?audience=vault`, { headers })
-  t.equal(token.status, 200)
 })
 
 t.test(

@@ -46,8 +46,8 @@ const PARTS: Readonly<Record<string, Part>> = {
   creators,
   events,
 }
-const FULL: Effort = { warmUpSeconds: 5, rounds: 3, seconds: 5, processes: 10 }
-const QUICK: Effort = { warmUpSeconds: 2, rounds: 3, seconds: 2, processes: 3 }
+const FULL: Effort = { seconds: 5, processes: 10 }
+const QUICK: Effort = { seconds: 2, processes: 3 }
 
 const { values: options, positionals } = parseArgs({
   allowPositionals: true,

@@ -1,4 +1,4 @@
-/** A guest that watches how long it waits while a daemon does something else, and the turns of that daemon (turns.ts). */
+/** A guest that asks while a daemon does something else, and the turns of that daemon (turns.ts). */
 import { existsSync, readFileSync, rmSync } from 'node:fs'
 import { Agent, get } from 'node:http'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -27,7 +27,7 @@ export async function turnsOf(file: string): Promise<readonly number[]> {
 }
 
 /** The guest at 127.0.0.1, with one keep-alive connection. */
-export class WatchingGuest {
+export class AskingGuest {
   readonly #agent = new Agent({ keepAlive: true, maxSockets: 1 })
   readonly #port: number
 
@@ -35,11 +35,8 @@ export class WatchingGuest {
     this.#port = port
   }
 
-  /**
-   * Sends a request every few milliseconds while the task runs. Returns the waits for the responses, in milliseconds.
-   */
-  async during(task: () => Promise<unknown>): Promise<number[]> {
-    const waitsMs: number[] = []
+  /** Sends a request every few milliseconds while the task runs. */
+  async during(task: () => Promise<unknown>): Promise<void> {
     let isOver = false as boolean // TypeScript does not see that the task's end sets it
     const over = () => {
       isOver = true
@@ -47,13 +44,10 @@ export class WatchingGuest {
     const done = task()
     done.then(over, over)
     while (!isOver) {
-      const startedMs = performance.now()
       await this.#request()
-      waitsMs.push(performance.now() - startedMs)
       await sleep(PAUSE_MS)
     }
     await done
-    return waitsMs
   }
 
   close(): void {

@@ -22,11 +22,6 @@ export function addressOf(position: number): string {
   return `127.0.${(position + 1) >> 8}.${(position + 1) & 255}`
 }
 
-/** Differences from the default instance. */
-export interface Kind {
-  readonly userDataBytes?: number
-}
-
 /** The record of the instance at a position, with the fields of a real one and its revision as a tag. */
 export function recordOf(position: number, region: string, revision: number): Record<string, unknown> {
   const suffix = idOf(position).slice('srv-'.length)
@@ -68,14 +63,13 @@ export async function populate(
   redisUrl: string,
   region: string,
   count: number,
-  kind: Kind = {},
 ): Promise<Readonly<Record<string, string>>> {
   const store = await openStore({ url: redisUrl, region })
   try {
     for (let at = 0; at < count; at += BATCH) {
       await Promise.all(
         Array.from({ length: Math.min(BATCH, count - at) }, async (_, i) => {
-          const { kind: outcome } = await store.put(recordOf(at + i, region, 1), userDataOf(at + i, kind.userDataBytes))
+          const { kind: outcome } = await store.put(recordOf(at + i, region, 1), userDataOf(at + i))
           if (outcome !== 'published') throw new Error(`${idOf(at + i)} could not be published: ${outcome}`)
         }),
       )

@@ -156,16 +156,6 @@ export function residentMib(pid: number): number {
   return (Number(/VmRSS:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) * 1024) / MIB
 }
 
-/** The peak of a process's resident memory, in MiB, since its start or the last `resetPeak`. */
-export function peakMib(pid: number): number {
-  return (Number(/VmHWM:\s+(\d+) kB/.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]) * 1024) / MIB
-}
-
-/** Makes the kernel measure the peak of resident memory from now on (proc(5), clear_refs). */
-export function resetPeak(pid: number): void {
-  writeFileSync(`/proc/${pid}/clear_refs`, '5')
-}
-
 /** The CPU time of a process, in seconds: of all threads that have not ended, to the nanosecond. */
 export function cpuSeconds(pid: number): number {
   const threads = readdirSync(`/proc/${pid}/task`)

@@ -4,7 +4,7 @@
  * A running daemon has one instance; then its database is swapped for one with many more (SWAPDB, so there is no notice).
  * The measurement ends when all of them are in the view, which they enter when they are in the journal, and no rewrite is
  * being written. Meanwhile a guest reads a leaf every few milliseconds. The figures are the CPU time of each turn
- * (turns.ts), the guest's longest wait, and the peak of resident memory.
+ * (turns.ts).
  */
 import { existsSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -14,9 +14,9 @@ import { openStore } from '../../src/store/open.ts'
 import { request } from '../support/programs/daemon.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import type { Part } from './bench.ts'
-import { TURNS, turnsOf, WatchingGuest } from './guest.ts'
+import { TURNS, turnsOf, AskingGuest } from './guest.ts'
 import { HYPERVISOR, recordOf, userDataOf } from './population.ts'
-import { resetPeak, peakMib, residentMib, startImds, type Built } from './processes.ts'
+import { startImds, type Built } from './processes.ts'
 import { quantile } from './report.ts'
 
 const KIB = 1024
@@ -36,7 +36,7 @@ const WARM_UP_MS = 2_000
 const PHASE_TIMEOUT_MS = 60_000
 const REGION = 'stalls'
 
-/** The longest turns and the peak of memory for each size, plain and encrypted. */
+/** The longest turns for each size, plain and encrypted. */
 export const stalls: Part = async ({ built, redisUrl }) => {
   const rows: string[][] = []
   for (const isEncrypted of [false, true])
@@ -47,22 +47,10 @@ export const stalls: Part = async ({ built, redisUrl }) => {
     }
   return [
     {
-      title: 'A resync of large user-data: turns of the event loop, and memory',
-      columns: [
-        'user-data',
-        'turns',
-        'CPU ms of a turn, p50',
-        'p99.9',
-        'longest',
-        'turns > 10 ms',
-        'longest wait, ms',
-        'peak MiB more',
-      ],
+      title: 'A resync of large user-data: turns of the event loop',
+      columns: ['user-data', 'turns', 'CPU ms of a turn, p50', 'p99.9', 'longest', 'turns > 10 ms'],
       rows,
-      notes: [
-        'The aim: p99.9 of at most 10 ms at the default limit of user-data (16 KiB), 50 ms at any allowed one.',
-        'peak MiB more: the peak minus the resident memory before.',
-      ],
+      notes: ['The aim: p99.9 of at most 10 ms at the default limit of user-data (16 KiB), 50 ms at any allowed one.'],
     },
   ]
 }
@@ -108,15 +96,13 @@ async function measure(
     await publish(redisUrl, 1)
     await publish(`${redisUrl}/1`, count + 1)
     const imds = await startImds(built, env, 1, TURNS)
-    const guest = new WatchingGuest(imds.port)
+    const guest = new AskingGuest(imds.port)
     try {
       await guest.during(() => sleep(WARM_UP_MS))
-      const beforeMib = residentMib(imds.pid)
-      resetPeak(imds.pid)
       process.kill(imds.pid, 'SIGUSR2')
       const instances = async () =>
         (JSON.parse((await request(imds.operatorPort, '/readyz')).body.toString()) as { instances: number }).instances
-      const waitsMs = await guest.during(async () => {
+      await guest.during(async () => {
         await redis.swapdb(0, 1)
         await untilSlowly(async () => (await instances()) === count + 1 && !existsSync(`${journal}.tmp`))
       })
@@ -128,8 +114,6 @@ async function measure(
         quantile(turns, 0.999).toFixed(1),
         Math.max(...turns).toFixed(1),
         String(turns.filter((ms) => ms > 10).length),
-        Math.max(...waitsMs).toFixed(0),
-        (peakMib(imds.pid) - beforeMib).toFixed(0),
       ]
     } finally {
       guest.close()

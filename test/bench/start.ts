@@ -4,7 +4,7 @@
  * Each process is started on the server's core and gets requests without a pause; the bare server and the daemon take
  * turns.
  */
-import { cpSync, mkdirSync, readdirSync, rmSync } from 'node:fs'
+import { cpSync, mkdirSync, rmSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { freePort } from '../support/redis/redis.ts'
@@ -18,8 +18,8 @@ const ROUNDS = 15
 const TIMEOUT_MS = 30_000
 
 /**
- * Starts of the bare server, and of the daemon: from a journal without Redis, and from Redis only. All have a cache of
- * compiled code, as in the unit.
+ * Starts of the bare server and of the daemon, from a journal without Redis. Both have a cache of compiled
+ * code, as in the unit.
  */
 export const start: Part = async ({ built, redisUrl }) => {
   const state = join(built.directory, 'start')
@@ -29,12 +29,13 @@ export const start: Part = async ({ built, redisUrl }) => {
   const cache = { NODE_COMPILE_CACHE: join(built.directory, 'compiled') }
   await (await startImds(built, { ...env, ...cache }, INSTANCES)).stop() // writes its journal and the cache
   cpSync(state, saved, { recursive: true, preserveTimestamps: true })
-  const imds = (environment: Readonly<Record<string, string>>, hasJournal: boolean) => async (port: number) => {
+  const imds = async (port: number) => {
     rmSync(state, { recursive: true })
     cpSync(saved, state, { recursive: true, preserveTimestamps: true })
-    if (!hasJournal) for (const name of readdirSync(state)) if (name.startsWith('view.')) rmSync(join(state, name))
     return firstAnswer(port, [built.main], {
-      ...environment,
+      ...env,
+      ...cache,
+      IMDS_STORE: 'redis://127.0.0.1:1',
       IMDS_OPERATOR_LISTEN: '127.0.0.1:0',
       IMDS_OPERATOR_SOCKET: join(built.directory, 'operator.sock'),
       IMDS_LISTEN: `127.0.0.1:${port}`,
@@ -42,8 +43,7 @@ export const start: Part = async ({ built, redisUrl }) => {
   }
   const cases: readonly [string, (port: number) => Promise<number>][] = [
     ['a bare node:http server', (port) => firstAnswer(port, [built.bare, String(port), 'x'], cache)],
-    ['imds from its journal, without Redis', imds({ ...env, ...cache, IMDS_STORE: 'redis://127.0.0.1:1' }, true)],
-    ['imds from Redis, no journal', imds({ ...env, ...cache }, false)],
+    ['imds from its journal, without Redis', imds],
   ]
   const times = cases.map((): number[] => [])
   for (let round = 0; round < ROUNDS; round++) {

@@ -11,7 +11,6 @@ import { startRedis } from '../support/redis/redis.ts'
 import { build, clean, moveToLoadCore, type Built } from './processes.ts'
 import { compare } from './compare.ts'
 import { creators } from './creators.ts'
-import { events } from './events.ts'
 import { firewall } from './firewall.ts'
 import { flood } from './flood.ts'
 import { launch } from './launch.ts'
@@ -44,7 +43,6 @@ const PARTS: Readonly<Record<string, Part>> = {
   stalls,
   compare,
   creators,
-  events,
 }
 const FULL: Effort = { seconds: 5, processes: 10 }
 const QUICK: Effort = { seconds: 2, processes: 3 }

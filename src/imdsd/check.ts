@@ -9,7 +9,6 @@ import { parseConfig, VARIABLES, type Config, type VariableName } from './config
 import { describeExpiry } from '../identity/key.ts'
 import type { Parsed } from '../metadata/parsed.ts'
 import { compareListeners, parseGuestListeners, type GuestListenAddress } from '../runtime/guest-listeners.ts'
-import { enabledNetworks } from '../runtime/systemd.ts'
 import { askSockets, askSystemd, NO_SYSTEMD } from '../runtime/systemd-units.ts'
 import { settingFileFaults } from '../runtime/setting-files.ts'
 import { asUser } from '../runtime/other-user.ts'
@@ -99,7 +98,8 @@ export function checkConfiguration(env: Environment, nowMs: number, runner: Daem
   const asRunner = <T>(use: () => T): T => (runner.user === undefined ? use() : asUser(runner.user, use))
   const readText = (path: string) =>
     runner.credentials.has(path) ? readTextFile(path) : asRunner(() => readTextFile(path))
-  const parsed = parseConfig(env, { passed: [], ...asRunner(() => enabledNetworks()) }, readText)
+  const passed = runner.sockets.map(({ network: name }, i) => ({ fd: i, name })) // as they would be
+  const parsed = parseConfig(env, passed, readText)
   const unknown = parsed.ok ? parsed.unknown : []
   const notes = unknown.length > 0 ? [`unknown variables, which are ignored: ${unknown.join(', ')}`] : []
   notes.push(...listenNotes(env, runner.sockets))

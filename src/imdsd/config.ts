@@ -34,7 +34,7 @@ import {
   MAX_UNIX_SOCKET_PATH_BYTES,
 } from '../runtime/host-port.ts'
 import { formatUnreadable } from '../runtime/setting-files.ts'
-import { NO_SOCKETS, type SystemdSockets } from '../runtime/systemd.ts'
+import type { PassedSocket } from '../runtime/systemd.ts'
 import {
   absolutePath,
   addressPort,
@@ -119,7 +119,7 @@ export const VARIABLES = {
     IMDS_LISTEN: {
       default: DEFAULT_LISTEN,
       parse: anyText,
-      help: 'for guests: ADDRESS:PORT or NETWORK=ADDRESS:PORT, ...; with sockets of systemd only for the firewall',
+      help: 'for guests: ADDRESS:PORT or NETWORK=ADDRESS:PORT, ...; the sockets of systemd must be the same',
     },
     IMDS_OPERATOR_SOCKET: {
       default: DEFAULT_OPERATOR_SOCKET,
@@ -219,10 +219,10 @@ type FileVariable = Extract<VariableName, `${string}_FILE`>
 /** Variables that begin with IMDS_API_ are those of imds-api: both programs may have the same environment. */
 const OWN = /^IMDS_(?!API_)/
 
-/** Parses the environment. Sockets of systemd replace IMDS_LISTEN. `readText` returns a file's text, or throws. */
+/** Parses the environment. `passed`: the sockets of systemd. `readText` returns a file's text, or throws. */
 export function parseConfig(
   env: Environment,
-  systemd: SystemdSockets = NO_SOCKETS,
+  passed: readonly PassedSocket[] = [],
   readText: (path: string) => string = noFiles,
 ): ParsedVariables<Config> {
   const { values, fault, result } = readVariables(VARIABLES, env, OWN)
@@ -239,12 +239,8 @@ export function parseConfig(
     return undefined
   }
   const isFirewallRequired = values.IMDS_FIREWALL === 'required'
-  const listeners = parseListeners(
-    list(values.IMDS_LISTEN),
-    (env['IMDS_LISTEN'] ?? '') !== '',
-    systemd,
-    isFirewallRequired,
-    (message) => fault('IMDS_LISTEN', message),
+  const listeners = parseListeners(list(values.IMDS_LISTEN), passed, isFirewallRequired, (message) =>
+    fault('IMDS_LISTEN', message),
   )
   const [operator, allow] = [values.IMDS_OPERATOR_LISTEN, values.IMDS_OPERATOR_ALLOW]
   if (!isLoopback(operator.host) && allow.length === 0)

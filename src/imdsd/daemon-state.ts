@@ -9,8 +9,8 @@ import type { StoreSide } from './store-side.ts'
 
 /** What the state is read from. `operatorProblems`: why listeners of operators are not open. */
 export interface DaemonStateParts extends Pick<BackgroundParts, 'now'> {
-  readonly config: Pick<BackgroundParts['config'], 'store' | 'resyncMs' | 'unserved' | 'identity' | 'stateDirectory'>
-  readonly guestSide: Pick<BackgroundParts['guestSide'], 'view' | 'finder'>
+  readonly config: Pick<BackgroundParts['config'], 'store' | 'resyncMs' | 'identity' | 'stateDirectory'>
+  readonly guestSide: Pick<BackgroundParts['guestSide'], 'view' | 'finder' | 'unserved'>
   readonly storeSide: Omit<StoreSide, 'stop'>
   readonly addresses: Pick<AddressWatch, 'missing'>
   readonly operatorProblems: () => readonly string[]
@@ -68,7 +68,9 @@ export function readDaemonState(parts: DaemonStateParts): DaemonState {
     ),
     firewallWait: finder.firewallWait,
     missingAddresses: addresses.missing().map(formatMissing),
-    unservedNetworks: config.unserved.map(({ problem }) => problem),
+    unservedNetworks: guestSide.unserved.map(
+      (place) => `IMDS_LISTEN names ${place}, and no socket of systemd listens there`,
+    ),
     operatorProblems: operatorProblems(),
     certificate: config.identity?.certificate,
     stateDirectory: config.stateDirectory,

@@ -20,9 +20,9 @@ import { ownTokenKey } from './guest/token-key.ts'
 import { Tokens, tokenTime } from './guest/token.ts'
 import { ViewGuestFinder } from './guest-finder.ts'
 import { stateKeys, stateOwner } from './state-owner.ts'
-import { warnOfOverruled, type GuestAddress } from './listeners.ts'
 import { buildIdentity, type Identity } from '../identity/identity.ts'
 import { isOneAddress } from '../metadata/address.ts'
+import { compareListeners, type GuestListenAddress } from '../runtime/guest-listeners.ts'
 import { listen, maxConnections, readLimits, StartFailure } from '../runtime/listen.ts'
 import type { Disk } from './journal/disk.ts'
 import { replay, restoreView, type Restored } from './journal/restore.ts'
@@ -38,7 +38,9 @@ export interface GuestSide extends Pick<GuestParts, 'view' | 'meter' | 'requests
   readonly owner: StateOwner
   readonly keys: StateKeys
   readonly restored: Omit<Restored, 'changes'>
-  readonly guests: readonly GuestAddress[]
+  readonly guests: readonly GuestListenAddress[]
+  /** Where IMDS_LISTEN says that guests are served, and no socket of systemd listens. */
+  readonly unserved: readonly string[]
   /** Loads what signs for guests, so that the first signature does not wait for it. */
   preloadIdentity(): Promise<unknown>
   /** Rules are confirmed after a time without: if guests were not answered then, they are from now on. */
@@ -109,7 +111,7 @@ export async function startGuestSide(config: Config, log: Log, now: () => number
     held.stop()
     await Promise.all(servers.map((server) => server.close()))
   }
-  const guests = await openListeners(config, servers, log).catch(async (error: unknown) => {
+  const guests = await openListeners(config, servers).catch(async (error: unknown) => {
     await stop()
     throw error
   })
@@ -117,6 +119,7 @@ export async function startGuestSide(config: Config, log: Log, now: () => number
     ...state,
     ...parts,
     guests,
+    unserved: compareListeners(config.expected, guests).unserved,
     preloadIdentity: () => identity.preload(),
     endFirewallWait: () => {
       if (!config.needsFirewall) return
@@ -154,18 +157,16 @@ export async function restoreState(
   return { owner, keys, restored }
 }
 
-/** Opens the listeners, and warns of what differs from the configuration. Rejects with a StartFailure. */
+/** Opens the listeners. Rejects with a StartFailure. */
 async function openListeners(
   config: Config,
   servers: readonly FastifyInstance[],
-  log: Log,
-): Promise<readonly GuestAddress[]> {
-  const guests: GuestAddress[] = []
+): Promise<readonly GuestListenAddress[]> {
+  const guests: GuestListenAddress[] = []
   for (const [i, server] of servers.entries()) {
     const listener = config.listen[i]!
     guests.push({ network: listener.network, ...(await listen(server, listener, 'IMDS_LISTEN')) })
   }
   if (config.firewall.required && !guests.every(({ host }) => isOneAddress(host))) throw new StartFailure(ALL_ADDRESSES)
-  warnOfOverruled(config, guests, log)
   return guests
 }

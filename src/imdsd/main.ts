@@ -18,7 +18,7 @@ import { startDaemon } from './daemon.ts'
 import { formatHostPort } from '../runtime/host-port.ts'
 import { StartFailure } from '../runtime/listen.ts'
 import { buildLog, standardOutput, terminalOutput } from '../runtime/log.ts'
-import { enabledNetworks, inheritedSockets, superviseBy } from '../runtime/systemd.ts'
+import { inheritedSockets, superviseBy } from '../runtime/systemd.ts'
 import { turnOffPretenuring } from './pretenuring.ts'
 import type { VariableFault } from '../runtime/variables.ts'
 import { readTextFile } from '../runtime/text-file.ts'
@@ -34,7 +34,7 @@ const args = process.argv.length > 2 ? await readArguments() : {}
 const demo = args.demo === true ? await (await import('./demo.ts')).prepareDemo(process.env) : undefined
 const env = demo?.env ?? process.env
 const passed = inheritedSockets(env, process.pid)
-const parsed = parseConfig(env, { passed, ...(demo === undefined ? enabledNetworks() : { enabled: [] }) }, readTextFile)
+const parsed = parseConfig(env, passed, readTextFile)
 if (!parsed.ok) {
   demo?.clean()
   printFaults(parsed.faults)

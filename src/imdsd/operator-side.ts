@@ -57,7 +57,6 @@ export function buildOperatorSide(parts: OperatorSideParts): OperatorSide {
     view,
     firewall,
     listeners: guests.map(({ network, host }) => ({ network, host })),
-    unserved: config.unserved,
     firewallWait: () => finder.firewallWait,
     diagnosis,
     unreachable,

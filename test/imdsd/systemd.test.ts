@@ -299,14 +299,14 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
       t.match(await shell(`${IMDSCTL} list`), 'srv-abcde', `${what}: imdsctl uses the store of the daemon`)
     }
     t.equal(await shell('curl -s 10.1.0.11:9169/readyz || true'), '', 'the access list applies to the address')
-    t.notMatch(await shell('cat /log'), 'IMDS_LISTEN is ignored')
+    t.notMatch(await shell('cat /log'), 'network-not-served')
     await systemctl('stop', 'imds-firewall.service')
     await shell(`${IMDSCTL} firewall --remove`)
     await setEnv('IMDS_STORE=file:/store\nIMDS_LISTEN=169.254.169.254:8080')
     await systemctl('stop', 'imds.service')
     await systemctl('start', 'imds.socket', 'imds.service')
     await until(
-      async () => (await shell('cat /log')).includes('IMDS_LISTEN is ignored: an enabled systemd socket unit'),
+      async () => (await shell('cat /log')).includes('IMDS_LISTEN names default=169.254.169.254:8080, and no socket'),
       'the warning',
     )
   })

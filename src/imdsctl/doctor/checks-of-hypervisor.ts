@@ -1,4 +1,5 @@
 /** Checks of the hypervisor around the daemon: units, addresses, ports and the clock. */
+import { DEFAULT_NETWORK } from '../../metadata/identifiers.ts'
 import { compareListeners, parseGuestListeners } from '../../runtime/guest-listeners.ts'
 import { formatHostPort, parseUnixSocket } from '../../runtime/host-port.ts'
 import { failure, ok, warning, type Finding } from '../../runtime/check.ts'
@@ -17,8 +18,8 @@ const ADDRESS_UNIT = 'imds-address.service'
 
 /** The units of a configuration. imds.service wants the unit of the address, which need not be enabled. */
 function expectedUnits({ settings: { config } }: DoctorState): ExpectedUnit[] {
-  // imdsctl has no sockets from systemd, so no enabled network is served here
-  const networks = (config?.unserved ?? []).map(({ network }) => `imds-network@${network}.socket`)
+  const named = (config?.expected ?? []).filter(({ network }) => network !== DEFAULT_NETWORK)
+  const networks = [...new Set(named.map(({ network }) => `imds-network@${network}.socket`))]
   return [
     { name: 'imds.service', starts: true, severity: 'failure' },
     // with several networks in IMDS_LISTEN the daemon listens itself

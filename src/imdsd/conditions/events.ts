@@ -9,12 +9,6 @@ export const DAEMON_EVENTS: readonly Meaning[] = [
     remedy: 'report `err`',
   },
   {
-    code: 'listen-ignored',
-    what: 'systemd has opened the sockets, so `IMDS_LISTEN` has no effect.',
-    guests: 'they reach only the addresses of the unit.',
-    remedy: 'change `ListenStream=` of the socket unit or disable it, and delete the variable',
-  },
-  {
     code: 'operator-not-allowed',
     what: '`address`, not in `IMDS_OPERATOR_ALLOW`, asks for metrics; its connections are closed.',
     guests: 'nothing.',

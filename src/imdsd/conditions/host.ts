@@ -33,10 +33,10 @@ export const HOST: DaemonConditions = [
   {
     code: 'network-not-served',
     severity: 'failure',
-    what: 'imds-network@NETWORK.socket is enabled, and the daemon has no socket of it.',
+    what: 'IMDS_LISTEN names an address of a network, and no socket of systemd listens there.',
     guests: 'those of this network get no response.',
     remedy:
-      'systemctl status imds-network@NETWORK.socket has the cause, most often a missing link or BindToDevice=; correct it and run systemctl restart imds, or disable the unit',
+      'systemctl status imds-network@NETWORK.socket (or imds.socket) has the cause, most often a missing link or BindToDevice=; correct it or IMDS_LISTEN, and run systemctl restart imds',
     isUnready: always,
     found: ({ unservedNetworks }) => joined(unservedNetworks),
   },

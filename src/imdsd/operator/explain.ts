@@ -14,15 +14,13 @@ import type { AskedFor, Explanation, InstanceExplanation } from './documents.ts'
 import type { Diagnosis } from './diagnosis.ts'
 
 /**
- * The parts of an explanation. `listeners`: those of guests; `unserved`: the networks that this daemon should serve;
- * `firewallWait`: why no guest is answered now, or undefined; `unreachable`: why a guest cannot reach its listeners, or
+ * The parts of an explanation. `listeners`: those of guests; `firewallWait`: why no guest is answered now, or undefined; `unreachable`: why a guest cannot reach its listeners, or
  * undefined; `requests`: what its guest has asked for.
  */
 export interface ExplainParts {
   readonly view: View
   readonly firewall: Firewall
   readonly listeners: readonly { readonly network: string; readonly host: string }[]
-  readonly unserved: readonly { readonly network: string; readonly problem: string }[]
   readonly firewallWait: () => string | undefined
   readonly diagnosis: Diagnosis
   readonly unreachable: (instance: Instance) => string | undefined
@@ -53,7 +51,7 @@ export async function explainInstance(parts: ExplainParts, id: string): Promise<
 
 /** Explains what a guest at an address would get. Undefined if `text` is not an address. */
 export async function explain(
-  { view, firewall, listeners, unserved, firewallWait, diagnosis, unreachable, requests }: ExplainParts,
+  { view, firewall, listeners, firewallWait, diagnosis, unreachable, requests }: ExplainParts,
   network: string,
   text: string,
 ): Promise<Explanation | undefined> {
@@ -62,15 +60,10 @@ export async function explain(
   const networks = [...new Set(listeners.map((listener) => listener.network))]
   const reached = listeners.filter((listener) => listener.network === network && isReachedFrom(address, listener.host))
   if (reached.length === 0) {
-    const problem = networks.includes(network)
+    const because = networks.includes(network)
       ? `no listener of network ${network} has an ${address.includes(':') ? 'IPv6' : 'IPv4'} address`
-      : unserved.find((listener) => listener.network === network)?.problem
-    return {
-      network,
-      address,
-      answer: 'no-listener',
-      because: problem ?? `this daemon does not serve network ${network}; it serves ${networks.join(', ') || 'none'}`,
-    }
+      : `this daemon does not serve network ${network}; it serves ${networks.join(', ')}`
+    return { network, address, answer: 'no-listener', because }
   }
   const held = firewallWait()
   if (held !== undefined)

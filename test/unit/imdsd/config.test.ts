@@ -15,8 +15,7 @@ test('every default of the configuration is the documented one, and nothing else
   const parsed = parseConfig(REDIS)
   expect(parsed.ok && parsed.value).toStrictEqual({
     listen: [{ network: 'default', host: '169.254.169.254', port: 80 }],
-    overruledListen: undefined,
-    unserved: [],
+    expected: [],
     needsFirewall: false,
     operator: { host: '127.0.0.1', port: 9169, allow: [] },
     operatorSocket: '/run/imds/operator.sock',
@@ -75,31 +74,23 @@ test('each variable sets its part of the configuration', () => {
   })
 })
 
-test('sockets of systemd replace IMDS_LISTEN, which is kept for a warning if it is set', () => {
-  const sockets = {
-    passed: [
-      { fd: 3, name: 'unknown' },
-      { fd: 4, name: 'imds.socket' },
-    ],
-    enabled: [],
-  }
+test('sockets of systemd are used in place of IMDS_LISTEN, whose default they must match too', () => {
+  const sockets = [
+    { fd: 3, name: 'unknown' },
+    { fd: 4, name: 'imds.socket' },
+  ]
   const listen = [
     { fd: 3, network: 'default' },
     { fd: 4, network: 'default' },
   ]
-  expect(parseConfig(REDIS, sockets)).toMatchObject({ ok: true, value: { listen, overruledListen: undefined } })
-  expect(parseConfig({ ...REDIS, IMDS_LISTEN: '' }, sockets)).toMatchObject({
-    ok: true,
-    value: { overruledListen: undefined },
-  })
-  expect(parseConfig({ ...REDIS, IMDS_LISTEN: '10.0.0.1:80' }, sockets)).toMatchObject({
-    ok: true,
-    value: { listen, overruledListen: [{ network: 'default', host: '10.0.0.1', port: 80 }] },
-  })
-  expect(parseConfig({ ...REDIS, IMDS_LISTEN: '10.0.0.1:80' })).toMatchObject({
-    ok: true,
-    value: { overruledListen: undefined },
-  })
+  const expected = (host: string) => [{ network: 'default', host, port: 80 }]
+  for (const [env, host] of [
+    [REDIS, '169.254.169.254'],
+    [{ ...REDIS, IMDS_LISTEN: '' }, '169.254.169.254'],
+    [{ ...REDIS, IMDS_LISTEN: '10.0.0.1:80' }, '10.0.0.1'],
+  ] as const)
+    expect(parseConfig(env, sockets)).toMatchObject({ ok: true, value: { listen, expected: expected(host) } })
+  expect(parseConfig({ ...REDIS, IMDS_LISTEN: '10.0.0.1:80' })).toMatchObject({ ok: true, value: { expected: [] } })
 })
 
 test('a port of 0 is any free one, so two listeners may have it', () => {

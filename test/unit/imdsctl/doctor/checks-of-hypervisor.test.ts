@@ -53,8 +53,9 @@ test('a masked unit is named, except that of the address, which operators mask o
   ])
 })
 
-test('the socket of each enabled network and the firewall that is required must run', async () => {
-  const parsed = parseConfig({ ...VARIABLES, IMDS_FIREWALL: 'required' }, { passed: [], enabled: ['blue', 'red'] })
+test('the socket of each network of IMDS_LISTEN and the firewall that is required must run', async () => {
+  const IMDS_LISTEN = '169.254.169.254:80,blue=169.254.169.254:80,red=169.254.169.254:80,red=[fd00:ec2::254]:80'
+  const parsed = parseConfig({ ...VARIABLES, IMDS_LISTEN, IMDS_FIREWALL: 'required' }, [{ fd: 3, name: 'blue' }])
   if (!parsed.ok) throw new Error('not valid')
   const settings = settingsOf({}, { config: parsed.value })
   const found = await linesOf(units, {

@@ -36,7 +36,6 @@ function explaining(
     view,
     firewall,
     listeners: LISTENERS,
-    unserved: [],
     firewallWait: () => undefined,
     diagnosis: {
       instance: (id: string) => Promise.resolve(id === 'srv-a' ? undefined : `the store has no record of ${id}`),
@@ -81,25 +80,13 @@ test('for an address that waits for the rules it says so, and that a former owne
   })
 })
 
-test('on a network that is not served a guest gets no response, whatever the view has', async () => {
-  const parts = { ...explaining([]), listeners: [] }
-  const interfaces = loopback(1, { network: 'red', ipv4Addresses: ['10.0.0.2/8'] })
-  parts.view.replace({
-    instance: parsed(anInstance({ interfaces })),
-    userData: undefined,
-    digest: 'a',
-    order: 1,
-    lost: [],
-  })
-  const unserved = [{ network: 'red', problem: 'its socket has no link' }]
-  expect(await explain({ ...parts, unserved }, 'red', '10.0.0.2')).toEqual({
-    network: 'red',
+test('for an address on a network without a listener it names the networks that are served', async () => {
+  const parts = explaining(['10.0.0.2/8'])
+  expect(await explain(parts, 'blue', '10.0.0.2')).toEqual({
+    network: 'blue',
     address: '10.0.0.2',
     answer: 'no-listener',
-    because: 'its socket has no link',
-  })
-  expect(await explain({ ...parts, unserved }, 'blue', '10.0.0.2')).toMatchObject({
-    because: 'this daemon does not serve network blue; it serves none',
+    because: 'this daemon does not serve network blue; it serves default',
   })
 })
 

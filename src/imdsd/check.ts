@@ -45,11 +45,6 @@ export interface Settings extends Checked {
   readonly replaced: readonly string[]
 }
 
-/** The result for a service. `user`: the one who runs it, if files were checked as that user. */
-export interface CheckedService extends Settings {
-  readonly user: string | undefined
-}
-
 /** Who will run the daemon. `user` undefined: the user of this process. */
 export interface DaemonUser {
   readonly user: string | undefined
@@ -70,7 +65,7 @@ export function checkService(
   env: Environment,
   environmentFile: string | undefined,
   nowMs: number,
-): Parsed<CheckedService, string> {
+): Parsed<Settings, string> {
   const read = readServiceEnvironment(IMDS_SERVICE, environmentFile, env, false)
   if (!read.ok) return read
   const service = read.value
@@ -89,7 +84,7 @@ export function checkService(
   const as = user === undefined ? [] : [`files checked as user ${user}, as in ${IMDS_SERVICE.name}`]
   const unasked = sockets === undefined ? [NO_SYSTEMD] : []
   const notes = [...unasked, ...sources, ...files, ...as, ...service.notes, ...checked.notes]
-  return { ok: true, value: { ...checked, notes, variables: service.variables, replaced: service.replaced, user } }
+  return { ok: true, value: { ...checked, notes, variables: service.variables, replaced: service.replaced } }
 }
 
 /** Checks a configuration for a runner, at a time (milliseconds since 1970). */

@@ -62,6 +62,6 @@ export function unseen(error: unknown): FileState {
 }
 
 /** The bytes that are free for other users than root. */
-export function freeBytesIn({ bavail, bsize, ffree, files }: StatsFs): number {
+function freeBytesIn({ bavail, bsize, ffree, files }: StatsFs): number {
   return files > 0 && ffree === 0 ? 0 : bavail * bsize // without inodes no file can be created
 }

@@ -1,7 +1,5 @@
-/** Checks of files: keys, and the journal. */
+/** The check of the files of keys and passwords. */
 import { join } from 'node:path'
-import { formatDuration } from '../../runtime/ago.ts'
-import { formatCount } from '../../runtime/amounts.ts'
 import { ok, warning, type Finding } from '../../runtime/check.ts'
 import { namesSecrets } from '../../runtime/setting-files.ts'
 import type { DoctorCheck, DoctorState } from './hypervisor-state.ts'
@@ -37,46 +35,6 @@ export const keyFiles: DoctorCheck = {
     return seen.length === 0 ? [] : [ok(`${seen.length} files of secrets are closed to other users`)]
   },
 }
-
-/** What a state directory needs beside the journal: what is appended meanwhile, and the key. */
-const SPARE_BYTES = 16 * 1024 * 1024
-
-export const journal: DoctorCheck = {
-  code: 'journal',
-  what: 'imdsd can serve the journal of its view if it starts without the store',
-  run: async (look) => {
-    const { config } = look.settings
-    if (config === undefined) return []
-    const [found, ready] = await Promise.all([look.journal(), look.readiness()])
-    // the journal of another hypervisor may be there: this one was renamed
-    if (found.kind !== 'read' && ready.ok && ready.value.instances === 0)
-      return [ok('there is none, and imdsd serves no instance')]
-    switch (found.kind) {
-      case 'none': {
-        const free = look.freeBytes(config.stateDirectory)
-        const isFull = free !== undefined && free < SPARE_BYTES
-        const text = `there is none${isFull ? ', and no room for one' : ''}: guests get 503 if imdsd starts without the store`
-        return [warning(text, isFull ? 'make room on its disk' : NEXT_JOURNAL)]
-      }
-      case 'unreadable':
-        return [warning(`it is not served if imdsd starts without the store: ${found.reason}`, NEXT_JOURNAL)]
-      case 'read': {
-        const text = `${formatCount(found.instances, 'instance')}, compared with the store ${formatDuration(found.ageMs / 1000)} ago`
-        if (found.ageMs < 0) {
-          const isServed = -found.ageMs <= config.journalMaxAgeMs
-          const served = isServed ? '' : ', and it is not served if imdsd starts without the store'
-          return [warning(`it is from the future: the clock was set back${served}`, 'set the clock')]
-        }
-        return found.ageMs > config.journalMaxAgeMs
-          ? [warning(`it is stale, and not served if imdsd starts without the store: ${text}`, NEXT_JOURNAL)]
-          : [ok(text)]
-      }
-    }
-  },
-}
-
-const NEXT_JOURNAL =
-  'imdsd writes it again after its next full comparison with the store; if not, see journalctl -u imds -n 50'
 
 function formatMode(mode: number): string {
   return (mode & 0o7777).toString(8).padStart(4, '0')

@@ -3,6 +3,7 @@ import { DEFAULT_NETWORK } from '../../metadata/identifiers.ts'
 import { compareListeners, parseGuestListeners } from '../../runtime/guest-listeners.ts'
 import { formatHostPort, parseUnixSocket } from '../../runtime/host-port.ts'
 import { failure, ok, warning, type Finding } from '../../runtime/check.ts'
+import { parseShown, valueOf, type UnitProperties } from '../../runtime/systemd-units.ts'
 import type { DoctorCheck, DoctorState } from './hypervisor-state.ts'
 import type { CommandResult } from '../../runtime/command.ts'
 
@@ -48,23 +49,18 @@ export const units: DoctorCheck = {
       ...expected.map(({ name }) => name),
     ])
     if (shown?.status !== 0) return [ok('not checked: systemd does not run here')]
-    const states = shown.stdout.trim().split(/\n\n+/).map(fieldsOf)
-    return expected.map((unit) => unitFinding(unit, states.find(({ Id }) => Id === unit.name) ?? {}))
+    const states = parseShown(shown.stdout)
+    return expected.map((unit) =>
+      unitFinding(
+        unit,
+        states.find((state) => valueOf(state, 'Id') === unit.name),
+      ),
+    )
   },
 }
 
-/** The lines `NAME=VALUE` of a text. */
-function fieldsOf(text: string): Readonly<Record<string, string>> {
-  return Object.fromEntries(
-    text.split('\n').map((line) => {
-      const [name = '', value = ''] = line.split(/=(.*)/s)
-      return [name, value]
-    }),
-  )
-}
-
-function unitFinding({ name, starts, severity }: ExpectedUnit, state: Readonly<Record<string, string>>): Finding {
-  const { LoadState: load, UnitFileState: enabled, ActiveState: active, NeedDaemonReload: reload } = state
+function unitFinding({ name, starts, severity }: ExpectedUnit, state: UnitProperties | undefined): Finding {
+  const [load, active] = [valueOf(state, 'LoadState'), valueOf(state, 'ActiveState')]
   const bad = severity === 'failure' ? failure : warning
   // systemd refuses to start a socket whose service runs; imds.service starts the sockets that are enabled
   const start = name.endsWith('.socket') ? 'systemctl restart imds.service' : `systemctl start ${name}`
@@ -72,16 +68,16 @@ function unitFinding({ name, starts, severity }: ExpectedUnit, state: Readonly<R
     return name === ADDRESS_UNIT
       ? ok(`${name} is masked: the address comes from elsewhere`)
       : bad(`${name} is masked, so it cannot start`, `systemctl unmask ${name}, then ${start}`)
-  if (load !== 'loaded') return bad(`${name} is not installed (${load ?? 'unknown'})`, 'install imds again')
-  const isDisabled = starts && enabled !== 'enabled'
+  if (load !== 'loaded') return bad(`${name} is not installed (${load || 'unknown'})`, 'install imds again')
+  const isDisabled = starts && valueOf(state, 'UnitFileState') !== 'enabled'
   if (active !== 'active')
     return bad(
-      `${name} does not run (${active ?? 'unknown'})`,
+      `${name} does not run (${active || 'unknown'})`,
       `see systemctl status ${name}, then ${isDisabled ? `systemctl enable ${name}, then ` : ''}${start}`,
     )
   if (isDisabled)
     return warning(`${name} runs and is not enabled: it does not start at boot`, `systemctl enable ${name}`)
-  if (reload === 'yes')
+  if (valueOf(state, 'NeedDaemonReload') === 'yes')
     return warning(
       `${name} has changed on the disk since it was loaded`,
       `systemctl daemon-reload, then restart ${name}`,
@@ -119,8 +115,8 @@ export const packages: DoctorCheck = {
  * Where the daemon listens, or would listen if it ran, and the variables that say so. With sockets of systemd only a
  * running daemon knows.
  */
-async function expectedAddresses({ listeners, settings: { config } }: DoctorState) {
-  const answer = await listeners()
+async function expectedAddresses({ firewall, settings: { config } }: DoctorState) {
+  const answer = await firewall()
   const guests = answer.ok
     ? answer.value.listeners.map(({ address: host, port }) => ({ host, port }))
     : (config?.listen ?? []).flatMap((listener) =>
@@ -138,8 +134,8 @@ async function expectedAddresses({ listeners, settings: { config } }: DoctorStat
 export const listeners: DoctorCheck = {
   code: 'listeners',
   what: 'imdsd listens where IMDS_LISTEN says, and nowhere else',
-  run: async ({ listeners: ask, settings: { variables } }) => {
-    const [answer, text] = [await ask(), variables['IMDS_LISTEN']]
+  run: async ({ firewall, settings: { variables } }) => {
+    const [answer, text] = [await firewall(), variables['IMDS_LISTEN']]
     if (!answer.ok || text === undefined) return []
     const { unserved, unlisted } = compareListeners(
       parseGuestListeners(text),

@@ -3,7 +3,7 @@
  * daemon itself sees are its conditions (imdsd/conditions/).
  */
 import { configuration, daemon, version } from './checks-of-daemon.ts'
-import { journal, keyFiles } from './checks-of-files.ts'
+import { keyFiles } from './checks-of-files.ts'
 import { guests } from './checks-of-guests.ts'
 import { clock, listeners, packages, ports, units } from './checks-of-hypervisor.ts'
 import type { DoctorCheck } from './hypervisor-state.ts'
@@ -25,6 +25,5 @@ export const CHECKS: readonly DoctorCheck[] = [
   store,
   guests,
   keyFiles,
-  journal,
   clock,
 ]

@@ -11,37 +11,26 @@ import type { Check, Finding } from '../../runtime/check.ts'
 import type { CommandResult } from '../../runtime/command.ts'
 import type { MetricValues } from '../../runtime/metric-values.ts'
 
-/** The journal in the state directory. `ageMs`: since the view in it was compared with the store. */
-export type JournalState =
-  | { readonly kind: 'none' }
-  | { readonly kind: 'read'; readonly ageMs: number; readonly instances: number }
-  | { readonly kind: 'unreadable'; readonly reason: string }
-
 export type DoctorCheck = Check<DoctorState>
 
 /**
- * What imdsctl sees. The daemon, the store and the journal are looked at once: later calls have the same answer. No
- * function throws or rejects.
+ * What imdsctl sees. The daemon and the store are looked at once: later calls have the same answer. No function throws or
+ * rejects.
  */
 export interface DoctorState {
   readonly settings: Settings
   /** Runs a command; undefined: it cannot be started, or does not end. */
   readonly run: (command: readonly string[], input?: string) => Promise<CommandResult | undefined>
   readonly file: (path: string) => FileState
-  /** The bytes that are free for other users than root in the file system of a path; undefined: it cannot be seen. */
-  readonly freeBytes: (path: string) => number | undefined
   /** What the daemon says of itself; the fault is why it does not. */
   readonly readiness: () => Promise<Parsed<Readiness, string>>
   readonly metrics: () => Promise<Parsed<MetricValues, string>>
-  /** Where the daemon listens. */
-  readonly listeners: () => Promise<Parsed<Pick<FirewallDocument, 'listeners' | 'operator'>, string>>
   readonly version: string
   readonly isRoot: boolean
   /** The operators' API of the daemon. */
   readonly operator: string
-  /** What the firewall needs of the daemon: its listeners and guests. */
+  /** The listeners of the daemon, and its guests. */
   readonly firewall: () => Promise<Parsed<FirewallDocument, string>>
   /** Tries the store as the daemon uses it; finds nothing if its configuration is not valid. */
   readonly store: () => Promise<readonly Finding[]>
-  readonly journal: () => Promise<JournalState>
 }

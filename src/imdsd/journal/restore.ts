@@ -81,7 +81,7 @@ async function restore(
   accessSync(directory, constants.W_OK)
   if (stale.isSet)
     throw new RejectedJournal('the last daemon served more than it has, and could neither write nor delete')
-  const { changes, compared, lostBytes } = await readChanges(path, owner, keys, (open) => open())
+  const { changes, compared, lostBytes } = await readChanges(path, owner, keys)
   const ageMs = nowMs - compared.atMs
   facts['ageSeconds'] = Math.round(ageMs / 1000)
   if (ageMs > maxAgeMs)
@@ -101,20 +101,13 @@ async function restore(
   return { changes, ageMs, isComplete: compared.isComplete, journal: 'served' }
 }
 
-/** What a journal has. `compared`: the last comparison in it. */
-export interface ReadChanges extends Pick<Restored, 'changes'> {
-  readonly compared: Comparison
-  readonly lostBytes: number
-}
-
-/** Reads a journal, and changes nothing. Opens it in a call of `as`. Rejects as JournalReader throws. */
+/** Reads a journal, and changes nothing. `compared`: the last comparison in it. Rejects as JournalReader throws. */
 export async function readChanges(
   path: string,
   owner: StateOwner,
   keys: StateKeys,
-  as: <T>(open: () => T) => T,
-): Promise<ReadChanges> {
-  const fd = as(() => openRegularFileSync(path, 'refuse'))
+): Promise<Pick<Restored, 'changes'> & { readonly compared: Comparison; readonly lostBytes: number }> {
+  const fd = openRegularFileSync(path, 'refuse')
   try {
     const reader = new JournalReader(fd, owner, keys)
     const check = await checkOf(reader.header()['schema'])

@@ -96,7 +96,7 @@ test('a place of IMDS_LISTEN that is not served, and one that is served and not 
     { network: 'red', address: 'fd00:ec2::254', port: 80 },
   ]
   const find = (IMDS_LISTEN: string) =>
-    linesOf(listeners, { settings: settingsOf({ IMDS_LISTEN }), listeners: documentOf({ listeners: served }) })
+    linesOf(listeners, { settings: settingsOf({ IMDS_LISTEN }), firewall: documentOf({ listeners: served }) })
   expect(await find('169.254.169.254:80,red=[fd00:ec2::254]:80')).toEqual([
     'ok it listens at 169.254.169.254:80,red=[fd00:ec2::254]:80',
   ])

@@ -17,19 +17,16 @@ test('no check throws where nothing can be seen', async () => {
     aLook({
       settings: settingsOf({}, { config: undefined }),
       file: () => ({ kind: 'unseen', code: 'EACCES' }),
-      freeBytes: () => undefined,
       readiness: SILENT,
       metrics: SILENT,
       firewall: SILENT,
       store: () => Promise.resolve([]),
-      journal: () => Promise.resolve({ kind: 'unreadable', reason: 'EACCES' }),
     }),
   )
   expect(results.filter(({ text }) => text.startsWith('cannot be checked'))).toEqual([])
   expect(results.map(({ code }) => code)).toContain('daemon')
 })
 
-const DAY_MS = 86_400_000
 /** A store that cannot be used, or one that can although this is wrong. */
 const problem = (error: string, code = ''): Partial<DoctorState> => ({
   store: () => Promise.resolve([{ severity: 'failure', ...adviceOf(Object.assign(new Error(error), { code })) }]),
@@ -37,7 +34,6 @@ const problem = (error: string, code = ''): Partial<DoctorState> => ({
 const impaired = (error: string): Partial<DoctorState> => ({
   store: () => Promise.resolve([{ severity: 'warning', ...adviceOf(new Error(error)) }]),
 })
-const journalOf = (state: Awaited<ReturnType<DoctorState['journal']>>) => ({ journal: () => Promise.resolve(state) })
 const modes =
   (path: string, mode: number): DoctorState['file'] =>
   (asked) => ({ kind: 'file', mode: asked === path ? mode : 0o600, size: 1024 })
@@ -82,8 +78,6 @@ test.each<[fault: string, look: Partial<DoctorState>, finding: RegExp, remedy: R
     /^correct it in \/etc\/imds\/imds\.env/,
   ],
   ['an open token key', { file: modes('/var/lib/imds/token-key', 0o644) }, /every user can read/, /replace the secret/],
-  ['a stale journal', journalOf({ kind: 'read', ageMs: 9 * DAY_MS, instances: 1 }), /^it is stale/, /writes it again/],
-  ['a damaged journal', journalOf({ kind: 'unreadable', reason: 'it is torn' }), /it is torn$/, /writes it again/],
 ])('%s: the finding has the remedy', async (_fault, look, finding, remedy) => {
   const found = (await runChecks(CHECKS, aLook(look))).flatMap((one) =>
     one.severity !== 'ok' && finding.test(one.text) ? [one.remedy] : [],

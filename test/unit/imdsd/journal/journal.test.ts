@@ -41,7 +41,7 @@ beforeEach(() => {
   path = join(temporaryDirectory(), 'view.journal')
 })
 
-const read = (keys: StateKeys, owner = OWNER) => readChanges(path, owner, keys, (open) => open())
+const read = (keys: StateKeys, owner = OWNER) => readChanges(path, owner, keys)
 
 describe.each(KEYS)('%s', (_how, keys) => {
   /** Writes a journal. Returns its length after the first changes, and after each further group. */

@@ -11,7 +11,7 @@ import { CONDITIONS } from './conditions/table.ts'
 import { readDaemonState } from './daemon-state.ts'
 import { LIMITED_DSCP } from './guest/hop-limit.ts'
 import type { BackgroundParts } from './guest-side.ts'
-import { buildMetrics } from './metrics.ts'
+import { Metrics } from './metrics.ts'
 import { buildOperatorSide } from './operator-side.ts'
 import { StateWatch } from './state-watch.ts'
 import { buildStoreSide, openSource } from './store-side.ts'
@@ -67,7 +67,7 @@ export async function startBackground(parts: BackgroundParts): Promise<Daemon> {
 async function buildBackground(parts: BackgroundParts) {
   const { config, log, now, guestSide } = parts
   const { view, guests, restored } = guestSide
-  const metrics = buildMetrics()
+  const metrics = new Metrics()
   const host = new StateWatch(config.stateDirectory, now)
   const watch = new ConditionWatch(log, now)
   const conditions = () => findConditions(CONDITIONS, readDaemonState(daemonStateParts))

@@ -21,8 +21,9 @@ export function readDaemonState(parts: DaemonStateParts): DaemonState {
   const { config, now, guestSide, storeSide, addresses, operatorProblems, host } = parts
   const { view, finder } = guestSide
   const { source, sync, firewall } = storeSide
+  const { health } = sync
   const status = sync.status()
-  const faults = sync.faults().toArray()
+  const faults = health.faults().toArray()
   const [outdated, unserved] = [true, false].map((isServed) => {
     const some = faults.filter(([id]) => (view.get(id) !== undefined) === isServed)
     return listOf(some.length, some, ([id, fault]) => `${id}: ${faultTexts(fault)}`)
@@ -31,7 +32,7 @@ export function readDaemonState(parts: DaemonStateParts): DaemonState {
     .instances()
     .filter(({ lost }) => lost.length > 0)
     .toArray()
-  const isLost = ({ instance: { id } }: { readonly instance: { readonly id: string } }) => sync.isAbsent(id)
+  const isLost = ({ instance: { id } }: { readonly instance: { readonly id: string } }) => health.isAbsent(id)
   return {
     wallMs: Date.now(),
     nowMs: now(),
@@ -59,7 +60,7 @@ export function readDaemonState(parts: DaemonStateParts): DaemonState {
       ({ instance: { id, revision }, lost }) =>
         `${id}, revision ${revision}: ${lost.map(({ range }) => range).join(', ')}`,
     ),
-    unusableAddresses: listOf(sync.unusable.length, sync.unusable, (id) => id),
+    unusableAddresses: listOf(health.unusable.length, health.unusable, (id) => id),
     firewall: firewall.status(),
     waiting: listOf(
       view.unconfirmed().size,

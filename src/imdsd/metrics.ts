@@ -28,62 +28,51 @@ export interface MetricsSources {
   readonly conditions: () => readonly FoundCondition[]
 }
 
-/**
- * The registry, and the counters that other parts increment. `setSources` declares the metrics that are read from
- * `MetricsSources`.
- */
-export interface Metrics {
-  readonly registry: Registry
-  readonly sync: SyncMetrics
-  readonly journalWrites: Counter<'result'>
-  readonly journalRewrites: Counter<'result'>
-  readonly reportWrites: Counter<'result'>
-  readonly clockSetBacks: Counter
-  readonly lookups: Counter<'result'>
-  readonly setSources: (sources: MetricsSources) => void
-}
+/** The registry, and the counters that other parts increment. */
+export class Metrics {
+  readonly registry = buildRegistry()
+  readonly sync = declareSync(this.registry)
+  readonly journalRewrites = labelled(this.registry, 'result', ['written', 'failed'], {
+    name: 'imds_journal_rewrites_total',
+    help: 'Rewrites of the journal with the whole view: written or failed.',
+  })
+  readonly journalWrites = labelled(this.registry, 'result', ['written', 'failed'], {
+    name: 'imds_journal_writes_total',
+    help: 'Writes of changes to the journal: written, or failed (then a start without the store serves nothing).',
+  })
+  readonly reportWrites = labelled(this.registry, 'result', ['written', 'failed'], {
+    name: 'imds_report_writes_total',
+    help: 'Writes of the reports of guests to the store: written, or failed (retried later).',
+  })
+  readonly clockSetBacks = new Counter({
+    name: 'imds_clock_set_back_total',
+    help: 'How often the wall clock was set back by more than a minute.',
+    registers: [this.registry],
+  })
+  readonly lookups = labelled(this.registry, 'result', ['found', 'unknown', 'failed', 'skipped'], {
+    name: 'imds_peer_lookups_total',
+    help:
+      'Lookups of unknown peers in the store: found, unknown (no instance of this hypervisor), failed ' +
+      '(no answer within a second), or skipped (rate limit).',
+  })
 
-/** Declares the metrics; `setSources` declares the others once their sources exist. */
-export function buildMetrics(): Metrics {
-  const registry = buildRegistry()
-  const counter: DeclareCounter = (name, help) => new Counter({ name, help, registers: [registry] })
-  return {
-    registry,
-    sync: declareSync(registry, counter),
-    journalRewrites: labelled(registry, 'result', ['written', 'failed'], {
-      name: 'imds_journal_rewrites_total',
-      help: 'Rewrites of the journal with the whole view: written or failed.',
-    }),
-    journalWrites: labelled(registry, 'result', ['written', 'failed'], {
-      name: 'imds_journal_writes_total',
-      help: 'Writes of changes to the journal: written, or failed (then a start without the store serves nothing).',
-    }),
-    reportWrites: labelled(registry, 'result', ['written', 'failed'], {
-      name: 'imds_report_writes_total',
-      help: 'Writes of the reports of guests to the store: written, or failed (retried later).',
-    }),
-    clockSetBacks: counter('imds_clock_set_back_total', 'How often the wall clock was set back by more than a minute.'),
-    lookups: labelled(registry, 'result', ['found', 'unknown', 'failed', 'skipped'], {
-      name: 'imds_peer_lookups_total',
-      help:
-        'Lookups of unknown peers in the store: found, unknown (no instance of this hypervisor), failed ' +
-        '(no answer within a second), or skipped (rate limit).',
-    }),
-    setSources: (sources) => {
-      declareRequests(registry, sources)
-      declarePackets(registry, sources)
-      declareConnections(registry, sources)
-      declareView(registry, sources)
-      declareConditions(registry, CONDITIONS, sources.conditions)
-    },
+  /** Declares the metrics that are read from `sources`. */
+  setSources(sources: MetricsSources): void {
+    declareRequests(this.registry, sources)
+    declarePackets(this.registry, sources)
+    declareConnections(this.registry, sources)
+    declareView(this.registry, sources)
+    declareConditions(this.registry, CONDITIONS, sources.conditions)
   }
 }
 
-type DeclareCounter = (name: string, help: string) => Counter
-
-function declareSync(registry: Registry, counter: DeclareCounter): SyncMetrics {
+function declareSync(registry: Registry): SyncMetrics {
   return {
-    notices: counter('imds_notices_total', 'Notices from the store: an instance may have changed.'),
+    notices: new Counter({
+      name: 'imds_notices_total',
+      help: 'Notices from the store: an instance may have changed.',
+      registers: [registry],
+    }),
     resyncs: labelled(registry, 'result', ['completed', 'failed', 'uninitialised'], {
       name: 'imds_resyncs_total',
       help:

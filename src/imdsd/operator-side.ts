@@ -1,5 +1,7 @@
 /** The operators' side of imdsd: its listeners, and what they show. */
 import type { FoundCondition } from '../conditions/condition.ts'
+import { buildPageTurns } from '../pages/page-turns.ts'
+import { VERSION } from '../runtime/installation.ts'
 import { formatMissing, type AddressWatch } from './address-watch.ts'
 import type { HostPort } from '../runtime/host-port.ts'
 import { maxOperatorConnections, readLimits } from '../runtime/listen.ts'
@@ -11,10 +13,11 @@ import { explain, explainInstance } from './operator/explain.ts'
 import { buildLaunchGate, unreachableBy } from './operator/launch-gate.ts'
 import { OperatorListener } from './operator/listener.ts'
 import { buildReadiness } from './operator/readiness.ts'
+import { buildHistory, INTERVAL_MS } from './operator/page/history.ts'
+import { formatPage } from './operator/page/page.ts'
 import { reportsOf } from './operator/reports.ts'
 import { requestsOf } from './operator/requests.ts'
 import { buildSocketServer, buildTcpServer, type OperatorParts } from './operator/server.ts'
-import { buildStatusPage } from './status-page.ts'
 import type { StoreSide } from './store-side.ts'
 
 interface OperatorSideParts extends Omit<BackgroundParts, 'disk'> {
@@ -63,18 +66,24 @@ export function buildOperatorSide(parts: OperatorSideParts): OperatorSide {
     requests: (served: ServedInstance) => requestsOf(requestsParts, served),
   }
   const readiness = () => buildReadiness({ ...storeSide, view, conditions })
-  const statusPage = buildStatusPage({
-    config,
-    guestSide,
-    readiness,
-    requestsParts,
+  const history = buildHistory(guestSide.meter, now)
+  let sampling: NodeJS.Timeout | undefined
+  const turns = buildPageTurns()
+  const pageParts = {
+    ...requestsParts,
+    view,
+    hypervisor: config.store.hypervisor,
+    version: VERSION,
+    startedMs: now(),
     networks,
-  })
+    readiness,
+    history,
+  }
   const operatorParts: OperatorParts = {
     firewall,
     metrics: metrics.registry,
     readiness,
-    page: statusPage.page,
+    page: (question) => turns.take(() => formatPage(pageParts, question)),
     launchGate: buildLaunchGate({ view, firewall, networks, unreachable }),
     reports: (id) => reportsOf(guestSide, id),
     explain: (network, address) => explain(explainParts, network, address),
@@ -95,13 +104,13 @@ export function buildOperatorSide(parts: OperatorSideParts): OperatorSide {
   })
   return {
     start: async () => {
-      statusPage.start()
+      sampling = setInterval(() => history.sample(), INTERVAL_MS)
       await tcp.start()
       await socket.start()
       return tcp.address
     },
     stop: async () => {
-      statusPage.stop()
+      clearInterval(sampling)
       const stopping = [tcp.stop(), socket.stop()]
       await Promise.allSettled(stopping)
       await Promise.all(stopping) // rejects if one could not stop

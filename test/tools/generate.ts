@@ -17,7 +17,7 @@ import { buildApiMetrics, type ApiMetricsSources } from '../../src/imds-api/serv
 import { RequestMeter } from '../../src/imdsd/guest/meter.ts'
 import { CATEGORIES } from '../../src/metadata/categories.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
-import { buildMetrics, type MetricsSources } from '../../src/imdsd/metrics.ts'
+import { Metrics, type MetricsSources } from '../../src/imdsd/metrics.ts'
 import { always, type Condition, type Meaning } from '../../src/conditions/condition.ts'
 import { EVENTS } from '../../src/conditions/events.ts'
 import { API_EVENTS } from '../../src/imds-api/conditions/events.ts'
@@ -98,9 +98,9 @@ function variableList(table: VariableTable): string {
 }
 
 async function metricList(): Promise<string> {
-  const { registry, setSources: readFrom } = buildMetrics()
-  readFrom({ meter: new RequestMeter() } as unknown as MetricsSources) // enough for the declarations: no value is read
-  return listOfMetrics(registry)
+  const metrics = new Metrics()
+  metrics.setSources({ meter: new RequestMeter() } as unknown as MetricsSources) // enough for the declarations: no value is read
+  return listOfMetrics(metrics.registry)
 }
 
 async function apiMetricList(): Promise<string> {

@@ -7,7 +7,7 @@ import { EXIT } from '../../src/runtime/exit-status.ts'
 import { API_VARIABLES } from '../../src/imds-api/service/config.ts'
 import { RESOURCES } from '../../src/imds-api/resources/kit/table.ts'
 import { VARIABLES } from '../../src/imdsd/config.ts'
-import { buildMetrics } from '../../src/imdsd/metrics.ts'
+import { Metrics } from '../../src/imdsd/metrics.ts'
 import { REFUSALS, statusOf } from '../../src/imdsd/guest/refusals.ts'
 import { PATHS } from '../../src/imdsd/operator/paths.ts'
 import { parseRecordKeys, RecordCipher } from '../../src/store/crypto/record-cipher.ts'
@@ -386,7 +386,7 @@ test('every example that is marked as executed is run by a test', () => {
 })
 
 test('a label that a document or an alert asks for exists, for metrics whose labels are declared', async () => {
-  const declared = await buildMetrics().registry.metrics()
+  const declared = await new Metrics().registry.metrics()
   const alerts = ['deploy/alerts.yml', 'deploy/alerts.test.yml'].map((path) => [path, read(path)] as const)
   const cited = found(
     [...DOCS, ...alerts],

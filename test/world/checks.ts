@@ -419,7 +419,7 @@ export class Checks {
     const index = primary.index(name)
     for (const id of IDS) {
       const digest = view.get(id)?.digest
-      const isKept = storeSide.sync.isAbsent(id)
+      const isKept = storeSide.sync.health.isAbsent(id)
       const isGone = !primary.entries.has(id) && !primary.tombstones.has(id)
       if (digest === index.get(id) ? isKept : !(isKept && isGone))
         this.#time.break(`when all is quiet, every view is what the store has: not that of ${name}, with ${id}`)

@@ -11,13 +11,15 @@ import { TokenBucket } from '../../limits/token-bucket.ts'
 import type { InvalidRecord } from '../view/validate.ts'
 import { plan, type PlanContext } from '../view/plan.ts'
 import type { Source } from '../../store/source.ts'
+import type { RecordHealth } from '../view/record-health.ts'
+import type { Sync } from '../view/sync.ts'
 import type { View } from '../view/view.ts'
 
 /** The parts of a diagnosis. `networks`: those that this daemon serves; `now` is monotonic, in milliseconds. */
 export interface DiagnosisParts extends PlanContext {
   readonly view: View
   readonly source: Pick<Source, 'load' | 'owner'>
-  readonly sync: { isConnected(): boolean; faultOf(id: string): InvalidRecord | undefined }
+  readonly sync: Pick<Sync, 'isConnected'> & { readonly health: Pick<RecordHealth, 'faultOf'> }
   readonly conditions: () => readonly FoundCondition[]
   readonly networks: readonly string[]
   readonly now: () => number
@@ -60,7 +62,7 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
   }
   /** What is wrong with the instance in the view. */
   const problemsOf = (id: string): readonly string[] => {
-    const fault = sync.faultOf(id)
+    const fault = sync.health.faultOf(id)
     const instance = view.get(id)?.instance
     const isAnswered = instance?.interfaces.some(({ network }) => networks.includes(network)) !== false
     const ranges = instance === undefined ? [] : rangesOf(instance)

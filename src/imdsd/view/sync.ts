@@ -33,7 +33,6 @@ import { ReadQueue } from './read-queue.ts'
 import { RecordHealth } from './record-health.ts'
 import { Resync, type ResyncParts } from './resync.ts'
 import { SyncState, type SyncStatus } from './sync-state.ts'
-import type { InvalidRecord } from './validate.ts'
 
 const MAX_BATCH = 100
 /**
@@ -60,8 +59,9 @@ export interface SyncParts extends Omit<ResyncParts, 'queue' | 'health' | 'state
 export class Sync {
   readonly #parts: SyncParts
   readonly #batchSize: number
+  /** What is wrong with the records, as they were last read. */
+  readonly health: RecordHealth
   readonly #queue = new ReadQueue()
-  readonly #health: RecordHealth
   readonly #state: SyncState
   readonly #applier: Applier
   readonly #resync: Resync
@@ -77,9 +77,9 @@ export class Sync {
   constructor(parts: SyncParts) {
     this.#parts = parts
     this.#batchSize = Math.max(MIN_BATCH, Math.min(MAX_BATCH, Math.floor(MAX_BATCH_BYTES / parts.userDataMaxBytes)))
-    this.#health = new RecordHealth(parts.view, parts.metrics.recordFaults, parts.log)
-    this.#state = new SyncState(this.#health)
-    const shared = { ...parts, health: this.#health, wall: wallClock(parts.view.removals.floor / 1000) }
+    this.health = new RecordHealth(parts.view, parts.metrics.recordFaults, parts.log)
+    this.#state = new SyncState(this.health)
+    const shared = { ...parts, health: this.health, wall: wallClock(parts.view.removals.floor / 1000) }
     this.#applier = new Applier(shared)
     this.#resync = new Resync({ ...shared, queue: this.#queue, state: this.#state, applier: this.#applier })
   }
@@ -142,25 +142,6 @@ export class Sync {
     await read
   }
 
-  /** Whether the store no longer has an instance of the view. */
-  isAbsent(id: string): boolean {
-    return this.#health.isAbsent(id)
-  }
-
-  /** What is wrong with the record of an id, as it was last read. */
-  faultOf(id: string): InvalidRecord | undefined {
-    return this.#health.faultOf(id)
-  }
-
-  faults(): ReturnType<RecordHealth['faults']> {
-    return this.#health.faults()
-  }
-
-  /** The instances of the view that have unusable addresses. */
-  get unusable(): readonly string[] {
-    return this.#health.unusable
-  }
-
   isConnected(): boolean {
     return this.#state.isConnected
   }
@@ -212,7 +193,7 @@ export class Sync {
     const isAll = this.#queue.isEmpty
     const { origins, waiting } = batch
     if (origins.size === 0) return
-    const { faulty } = this.#health
+    const { faulty } = this.health
     try {
       for await (const loaded of this.#parts.source.load([...origins.keys()])) {
         if (this.#stopped) throw new Error('stopping')
@@ -229,9 +210,9 @@ export class Sync {
     }
     await this.#parts.changeLog.allApplied() // the next batch may have newer states of the same ids
     // the region may have got its first record since its index was read
-    this.#resyncWanted ||= this.#health.isStoreEmpty
+    this.#resyncWanted ||= this.health.isStoreEmpty
     // records are repaired: a resync says whether the store can be used again, which the firewall's rules wait for
-    this.#resyncWanted ||= this.#health.problem !== undefined && this.#health.faulty < faulty
+    this.#resyncWanted ||= this.health.problem !== undefined && this.health.faulty < faulty
     this.#parts.source.noteOrder?.(this.#parts.view.latest)
     if (isAll) this.#state.noteRead(takenAtMs)
   }

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { RequestMeter } from '../../../src/imdsd/guest/meter.ts'
-import { buildMetrics, type MetricsSources } from '../../../src/imdsd/metrics.ts'
+import { Metrics, type MetricsSources } from '../../../src/imdsd/metrics.ts'
 import { VERSION } from '../../../src/runtime/installation.ts'
 import { READY } from '../../support/fixtures/ready.ts'
 
@@ -9,7 +9,7 @@ const STATUS = { ...READY, resyncTookMs: 1_500, absent: 2, faulty: 3 }
 /** The metrics of a daemon, and a scrape of them: series -> value. */
 function aDaemon(change: Partial<MetricsSources> = {}) {
   const meter = new RequestMeter()
-  const metrics = buildMetrics()
+  const metrics = new Metrics()
   metrics.setSources({
     view: { size: 4 },
     meter,
@@ -45,13 +45,13 @@ test('each metric is of imds or of the process, has a help text, and a counter e
 })
 
 test('the version of imds and of Node is a metric from the start, without anything to read from', async () => {
-  expect(await buildMetrics().registry.metrics()).toContain(
+  expect(await new Metrics().registry.metrics()).toContain(
     `imds_build_info{version="${VERSION}",node="${process.versions.node}"} 1`,
   )
 })
 
 test('every series of a counter is there at 0 from the start, so that its first increase shows as a rate', async () => {
-  const text = await buildMetrics().registry.metrics()
+  const text = await new Metrics().registry.metrics()
   for (const series of [
     'imds_notices_total',
     'imds_clock_set_back_total',

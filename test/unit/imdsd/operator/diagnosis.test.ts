@@ -44,7 +44,7 @@ function diagnosing({
   const diagnosis = buildDiagnosis({
     view,
     source,
-    sync: { isConnected: () => true, faultOf: () => undefined },
+    sync: { isConnected: () => true, health: { faultOf: () => undefined } },
     conditions: () => [],
     networks: ['default'],
     hypervisor: 'hv1',
@@ -89,7 +89,10 @@ describe('an instance that is not served has the reason', () => {
 describe('an instance that is served has what is wrong with it', () => {
   test('a faulty record in the store, with the revision that guests get', async () => {
     const faultOf = () => ({ reason: 'record' as const, faults: [{ path: '/fqdn', message: 'must be a domain name' }] })
-    const { diagnosis, reads } = diagnosing({ served: { revision: 7 }, sync: { isConnected: () => true, faultOf } })
+    const { diagnosis, reads } = diagnosing({
+      served: { revision: 7 },
+      sync: { isConnected: () => true, health: { faultOf } },
+    })
     expect([await diagnosis.instance(ID), reads()]).toEqual([
       `the record of ${ID} in the store is faulty: /fqdn must be a domain name; revision 7 is served`,
       0,
@@ -127,7 +130,7 @@ describe('an instance that is served has what is wrong with it', () => {
 
 test('while the store is lost, that is the reason, and the store is not asked', async () => {
   const { diagnosis, reads } = diagnosing({
-    sync: { isConnected: () => false, faultOf: () => undefined },
+    sync: { isConnected: () => false, health: { faultOf: () => undefined } },
     conditions: () => [
       { code: 'store-lost', severity: 'failure', text: 'it was lost', remedy: 'start it' },
       { code: 'clock', severity: 'warning', text: 'it is wrong', remedy: 'set it' },

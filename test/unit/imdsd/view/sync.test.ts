@@ -566,7 +566,7 @@ test('a record that was faulty at a resync is served when it comes back without 
   source.records.set(id(2), { ...loaded, document: {} })
   source.last = 9
   await source.drain()
-  expect(sync.faultOf(id(2))?.reason).toBe('record')
+  expect(sync.health.faultOf(id(2))?.reason).toBe('record')
   source.records.set(id(2), loaded)
   source.events.notice(id(2))
   await source.drain()
@@ -587,7 +587,7 @@ test('a place that is more than a day ahead is faulty, also after one that is ne
   source.last = hoursAhead(40)
   sync.resync()
   await source.drain()
-  expect([view.get(id(2)), sync.faultOf(id(2))?.reason, view.latest < hoursAhead(24)]).toEqual([
+  expect([view.get(id(2)), sync.health.faultOf(id(2))?.reason, view.latest < hoursAhead(24)]).toEqual([
     undefined,
     'order',
     true,

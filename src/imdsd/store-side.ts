@@ -214,6 +214,6 @@ async function buildFirewall({ config, guestSide, now }: StoreSideParts, persist
     },
   })
   finder.setFirewall(() => firewall.isFresh())
-  view.onChange((id) => firewall.noteChange(id))
+  view.onChange((id) => firewall.documents.note(id))
   return firewall
 }

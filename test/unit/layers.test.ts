@@ -37,8 +37,8 @@ const IMDSD: Readonly<Record<string, readonly string[]>> = {
 
 const IMDSCTL: Readonly<Record<string, readonly string[]>> = {
   'imdsctl/firewall-agent': ['imdsd/operator', 'imdsd/firewall', 'metadata', 'runtime'],
-  // doctor also reads the configuration and the state of the daemon on its host.
-  'imdsctl/doctor': ['imdsd', ...Object.keys(IMDSD), 'store', 'metadata', 'runtime'],
+  // doctor also reads the configuration of the daemon on its host.
+  'imdsctl/doctor': ['imdsd', 'imdsd/operator', 'imdsd/conditions', 'imdsd/firewall', 'store', 'metadata', 'runtime'],
   imdsctl: ['imdsctl/doctor', 'imdsctl/firewall-agent', 'imdsd/conditions', 'imdsd/operator', ...SHARED],
 }
 

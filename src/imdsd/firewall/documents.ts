@@ -43,7 +43,7 @@ export interface DocumentParts {
 }
 
 /** A guest of the document: its part as JSON, and the first version that has it. */
-export interface GuestPart {
+interface GuestPart {
   readonly guest: FirewallGuest
   readonly json: string
   readonly version: number
@@ -118,21 +118,20 @@ export class FirewallDocuments {
     }
   }
 
-  /** The view has changed an instance. Returns what the document had of it; undefined: the document is the same. */
-  note(id: string): { readonly before: GuestPart | undefined } | undefined {
+  /** The view has changed an instance. */
+  note(id: string): void {
     const { view, now } = this.#parts
     const instance = view.get(id)?.instance
     const guest = instance && firewallGuest(instance)
     const json = JSON.stringify(guest)
     const before = this.#guests.get(id)
-    if (json === before?.json) return undefined
+    if (json === before?.json) return
     for (const nic of before?.guest.interfaces ?? []) this.#links.remove(nic, view.changes)
     for (const nic of guest?.interfaces ?? []) this.#links.add(nic, view.changes)
     if (guest === undefined) this.#guests.delete(id)
     else this.#guests.set(id, { guest, json, version: view.changes })
     if (!this.#isChanged) this.#unconfirmed.push({ version: Infinity, sinceMs: now() })
     this.#wake()
-    return { before }
   }
 
   /** The rules in the kernel are of this version. */
@@ -214,10 +213,6 @@ export class FirewallDocuments {
   }
 }
 
-export function rangesOfInterface({ ipv4Addresses, ipv6Addresses, ipv6Prefixes }: FirewallInterface): string[] {
-  return [...ipv4Addresses, ...ipv6Addresses, ...ipv6Prefixes]
-}
-
 export function firewallGuest({ id, options, interfaces }: Instance): FirewallGuest {
   const plain = (address: string) => splitPrefix(address).address
   return {
@@ -233,6 +228,6 @@ export function firewallGuest({ id, options, interfaces }: Instance): FirewallGu
         ipv6Addresses: ipv6Addresses.map(plain),
         ipv6Prefixes: [...ipv6Prefixes],
       }))
-      .filter((nic) => rangesOfInterface(nic).length > 0),
+      .filter((nic) => nic.ipv4Addresses.length + nic.ipv6Addresses.length + nic.ipv6Prefixes.length > 0),
   }
 }

@@ -6,24 +6,15 @@
  * have. It asks for the document in a loop, and reports with each request which version the rules in the kernel are
  * made from. What the view gained at its change 7 is confirmed by rules of version 7, and of every later one.
  */
-import { overlap } from '../../metadata/address.ts'
 import type { Instance, NetworkRange } from '../../metadata/instance.ts'
 import type { Packets } from './counters.ts'
 import type { AgentReport } from './agent-report.ts'
-import type { FirewallGuest } from './document.ts'
-import {
-  FirewallDocuments,
-  rangesOfInterface,
-  type DocumentParts,
-  type DocumentView,
-  type FormattedDocument,
-} from './documents.ts'
+import { FirewallDocuments, type DocumentParts, type DocumentView, type FormattedDocument } from './documents.ts'
 
 /** An address that waits for rules: see Gain (imdsd/view/view.ts). */
 interface Waiting {
   readonly range: NetworkRange
   readonly owner: string
-  readonly sinceMs: number
 }
 
 export interface FirewallView extends DocumentView {
@@ -52,16 +43,9 @@ export interface FirewallStatus {
 /** How long a confirmation counts: the agent looks at the rules in each interval, and may be busy for a while. */
 const FRESH_MS = 8_000
 
-/** A part that the kernel's rules have and the view has no more: since this version. */
-interface Former {
-  readonly guest: FirewallGuest
-  readonly version: number
-}
-
 export class Firewall {
   readonly #parts: FirewallParts
   readonly documents: FirewallDocuments
-  readonly #former = new Map<string, Former>()
   /** The version of the rules in the kernel, as was last reported; undefined: this process had none there yet. */
   #confirmed: number | undefined
   #confirmedAtMs: number
@@ -74,16 +58,6 @@ export class Firewall {
     this.#parts = parts
     this.documents = new FirewallDocuments(parts)
     this.#confirmedAtMs = parts.now()
-  }
-
-  /** The view has changed an instance. */
-  noteChange(id: string): void {
-    const { view } = this.#parts
-    const changed = this.documents.note(id)
-    if (changed === undefined) return
-    const { before } = changed
-    if (before !== undefined && before.version <= (this.#confirmed ?? -1) && !this.#former.has(id))
-      this.#former.set(id, { guest: before.guest, version: view.changes })
   }
 
   /** Whether the agent has seen rules of this daemon in the kernel within the last seconds. */
@@ -134,13 +108,7 @@ export class Firewall {
   /** The addresses that wait for rules, each as a sentence, of which `isWanted`. */
   *unconfirmed(isWanted: (gain: Waiting) => boolean): Generator<string> {
     for (const [key, gain] of this.#parts.view.unconfirmed()) {
-      if (!isWanted(gain)) continue
-      const { range, owner } = gain
-      const holder = this.#formerOwner(range)
-      yield this.#confirmed === undefined
-        ? `${key} of ${owner}: the rules of before the start may give it to another instance`
-        : `${key} of ${owner}: ` +
-          (holder === undefined ? 'its rules are not confirmed' : `the rules in the kernel still give it to ${holder}`)
+      if (isWanted(gain)) yield `${key} of ${gain.owner}: the rules in the kernel may still give it to another instance`
     }
   }
 
@@ -166,14 +134,6 @@ export class Firewall {
     return this.isFresh() && version <= this.#confirmed! && interfaces.every((nic) => this.documents.linkOf(nic).ok)
   }
 
-  /** The instance to which the rules in the kernel give a range that the view has given to another one. */
-  #formerOwner({ network, range }: NetworkRange): string | undefined {
-    for (const [id, { guest }] of this.#former)
-      for (const nic of guest.interfaces)
-        if (nic.network === network && rangesOfInterface(nic).some((other) => overlap(other, range))) return id
-    return undefined
-  }
-
   #hear({ applied = '', failed, packets }: AgentReport): void {
     const { now, onConfirmed } = this.#parts
     this.#failed = failed
@@ -185,7 +145,6 @@ export class Firewall {
     this.#confirmed = confirmed
     this.#confirmedAtMs = now()
     this.documents.confirm(confirmed)
-    for (const [id, former] of this.#former) if (former.version <= confirmed) this.#former.delete(id)
     onConfirmed(confirmed, wasFresh)
   }
 }

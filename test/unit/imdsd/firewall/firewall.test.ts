@@ -41,7 +41,7 @@ function aFirewall(required = true, link = 'tap-{interfaceId}', restored?: Recor
       view.noteRules(version)
     },
   })
-  view.onChange((id) => firewall.noteChange(id))
+  view.onChange((id) => firewall.documents.note(id))
   const ready = () => {
     firewall.documents.setListeners(PLACES)
     firewall.documents.noteComplete()
@@ -76,7 +76,7 @@ test('E5: an address is unconfirmed until rules that give it to its new owner al
   expect([owner(), firewall.problemOf(late)]).toEqual([
     'unconfirmed',
     'the firewall has not admitted the guest yet: ' +
-      'default 10.0.0.2 of srv-b: the rules in the kernel still give it to srv-a',
+      'default 10.0.0.2 of srv-b: the rules in the kernel may still give it to another instance',
   ])
   const given = await next(first)
   expect(given!.guests.map(({ id, interfaces }) => [id, interfaces.flatMap((one) => one.ipv4Addresses)])).toEqual([
@@ -151,7 +151,7 @@ test('the gate stays closed until the rules of that record are applied', async (
   const first = put()
   expect(firewall.problemOf(first)).toBe(
     'the firewall has not admitted the guest yet: ' +
-      'default 10.0.0.2 of srv-abcde: the rules of before the start may give it to another instance',
+      'default 10.0.0.2 of srv-abcde: the rules in the kernel may still give it to another instance',
   )
   await apply()
   expect(firewall.problemOf(first)).toBeUndefined()

@@ -76,7 +76,7 @@ test('for an address that waits for the rules it says so, and that a former owne
     status: 503,
     because:
       'the firewall must confirm it first: ' +
-      'default 10.0.0.2 of srv-a: the rules of before the start may give it to another instance',
+      'default 10.0.0.2 of srv-a: the rules in the kernel may still give it to another instance',
   })
 })
 

@@ -47,8 +47,8 @@ export function formatTombstone({ revision, incarnation, sealedAt }: Tombstone):
 }
 
 /**
- * Parses a tombstone, `REVISION [ORDER] [i=INCARNATION] [SEALED-AT]` (those in Redis have an order); undefined for any other text. An
- * invalid time is ignored: the tombstone then has no seal.
+ * Parses a tombstone, `REVISION [ORDER] [i=INCARNATION] [SEALED-AT]` (those in Redis have an order); undefined for any
+ * other text. An invalid time is ignored: the tombstone then has no seal.
  */
 export function parseTombstone(text: string): Tombstone | undefined {
   const [revision = '', ...rest] = text.trim().split(' ')

@@ -59,7 +59,7 @@ const BUILD_INTERVAL_MS = 100
 /** How many guests are formatted at a time. */
 const SLICE_GUESTS = 500
 /** An agent that applies nothing is given many versions. The first of them tells how old its rules are. */
-const MAX_UNCONFIRMED = 32
+const MAX_UNAPPLIED = 32
 
 export class FirewallDocuments {
   readonly #parts: DocumentParts
@@ -74,13 +74,13 @@ export class FirewallDocuments {
   #builtAtMs = -Infinity
   /** The version of the newest document. */
   #built = -1
-  /** The versions that are not confirmed, each with the time of its first change. The last may be still to be built. */
-  #unconfirmed: { readonly version: number; readonly sinceMs: number }[]
+  /** The versions that the kernel lacks, each with the time of its first change. The last may be still to be built. */
+  #unapplied: { readonly version: number; readonly sinceMs: number }[]
 
   constructor(parts: DocumentParts) {
     this.#parts = parts
     this.#links = new LinkNames(parts.link)
-    this.#unconfirmed = [{ version: Infinity, sinceMs: parts.now() }]
+    this.#unapplied = [{ version: Infinity, sinceMs: parts.now() }]
     for (const id of parts.view.ids()) this.note(id)
   }
 
@@ -130,18 +130,18 @@ export class FirewallDocuments {
     for (const nic of guest?.interfaces ?? []) this.#links.add(nic, view.changes)
     if (guest === undefined) this.#guests.delete(id)
     else this.#guests.set(id, { guest, json, version: view.changes })
-    if (!this.#isChanged) this.#unconfirmed.push({ version: Infinity, sinceMs: now() })
+    if (!this.#isChanged) this.#unapplied.push({ version: Infinity, sinceMs: now() })
     this.#wake()
   }
 
   /** The rules in the kernel are of this version. */
   confirm(version: number): void {
-    this.#unconfirmed = this.#unconfirmed.filter((change) => change.version > version)
+    this.#unapplied = this.#unapplied.filter((change) => change.version > version)
   }
 
   /** Since when the view, or a document that the agent was given, differs from the rules; undefined: they are equal. */
   get differsSinceMs(): number | undefined {
-    return this.#unconfirmed[0]?.sinceMs
+    return this.#unapplied[0]?.sinceMs
   }
 
   /** The number in a version of this process, if there is such a document. */
@@ -175,9 +175,9 @@ export class FirewallDocuments {
     if (waitMs > 0) await sleep(waitMs)
     this.#builtAtMs = now()
     this.#built = view.changes
-    const { sinceMs } = this.#unconfirmed.pop()!
-    this.#unconfirmed.push({ version: this.#built, sinceMs })
-    if (this.#unconfirmed.length > MAX_UNCONFIRMED) this.#unconfirmed.splice(1, 1)
+    const { sinceMs } = this.#unapplied.pop()!
+    this.#unapplied.push({ version: this.#built, sinceMs })
+    if (this.#unapplied.length > MAX_UNAPPLIED) this.#unapplied.splice(1, 1)
     const version = `${startId}.${this.#built}`
     const guests = [...this.#guests.values()].map(({ json }) => json)
     const head = JSON.stringify({ version, link, ...this.#listeners, guests: [] } satisfies FirewallDocument)
@@ -193,7 +193,7 @@ export class FirewallDocuments {
 
   /** The view has changed since the newest document. */
   get #isChanged(): boolean {
-    return this.#unconfirmed.at(-1)?.version === Infinity
+    return this.#unapplied.at(-1)?.version === Infinity
   }
 
   #change(timeoutMs: number): Promise<void> {

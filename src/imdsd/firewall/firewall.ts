@@ -4,7 +4,8 @@
  *
  * The agent is a separate process, since changing rules needs a capability that a process that talks to guests must not
  * have. It asks for the document in a loop, and reports with each request which version the rules in the kernel are
- * made from. What the view gained at its change 7 is confirmed by rules of version 7, and of every later one.
+ * made from. What the view gained at its change 7 is confirmed by rules of version 7, and of every later one. Rules are
+ * fresh for some seconds after such a report, and applied while they are fresh and of the newest version.
  */
 import type { Instance, NetworkRange } from '../../metadata/instance.ts'
 import type { Packets } from './counters.ts'

@@ -7,6 +7,9 @@
  * request of its connection is read (reading.ts). A connection that ends lingers (linger.ts), so that the peer receives
  * the last response. The connections of an address are reset when its owner changes (contract E6).
  *
+ * Node ends a connection by its `destroySoon`, which is replaced: at first by a faster one, for the last response by one
+ * that lingers, and by none while it lingers.
+ *
  * It guarantees that no refusal overtakes the response to an earlier request of the same connection: the peer would
  * take it for that response. Node itself enforces the limit of open connections, and the timeouts of idle and slow
  * connections.

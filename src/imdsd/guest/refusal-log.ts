@@ -1,5 +1,5 @@
 /**
- * Throttled log lines about refusals, dropped connections and reported keys that are not kept.
+ * Throttled log lines about refusals and dropped connections.
  *
  * A refused guest retries, often for minutes. The first refusal of a peer for a reason is logged at once; further ones
  * are counted, and the next line, at least a minute later, has their number. Dropped connections are logged in the same

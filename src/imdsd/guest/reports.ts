@@ -1,7 +1,7 @@
 /**
  * What guests report (contract H9). The last reports of a guest are kept as long as the view has its instance, within
  * the bounds of metadata/reports.ts and REPORTS_A_MINUTE. They are never served to a guest. The journal
- * have them too.
+ * has them too.
  */
 import type { Content } from '../../metadata/content.ts'
 import {

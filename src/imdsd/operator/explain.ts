@@ -14,8 +14,8 @@ import type { AskedFor, Explanation, InstanceExplanation } from './documents.ts'
 import type { Diagnosis } from './diagnosis.ts'
 
 /**
- * The parts of an explanation. `listeners`: those of guests; `firewallWait`: why no guest is answered now, or undefined; `unreachable`: why a guest cannot reach its listeners, or
- * undefined; `requests`: what its guest has asked for.
+ * The parts of an explanation. `listeners`: those of guests; `firewallWait`: why no guest is answered now, or undefined;
+ * `unreachable`: why a guest cannot reach its listeners, or undefined; `requests`: what its guest has asked for.
  */
 export interface ExplainParts {
   readonly view: View

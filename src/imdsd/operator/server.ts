@@ -85,7 +85,7 @@ export function buildTcpServer(
  *   GET /explain?id=ID  200 with an InstanceExplanation, 404 with one when the instance is not served here; 400 if it is
  *                       not an id
  *   GET /firewall       200 with the FirewallDocument; 503 when there is none yet, after 5 s
- *   POST /firewall      the same with the report of the firewall agent (src/imdsd/firewall/agent-report.ts): the response is sent
+ *   POST /firewall      the same with the report of the firewall agent (firewall/agent-report.ts): the response is sent
  *                       once the document has another version than the applied one, or after 5 s; 400 if it is not a
  *                       report
  *

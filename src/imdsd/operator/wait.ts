@@ -7,8 +7,8 @@ import { ask, QUESTIONS } from './client.ts'
 
 /**
  * What to wait for. `order`: the place in the order of the region that the result of a publish has. It decides unless it
- * is 0 or absent; then `revision` does, of which there may be two after the store went back. `operator`: the daemon's unix socket for operators, `unix:/run/imds/operator.sock`, or its TCP
- * listener, `http://127.0.0.1:9169`.
+ * is 0 or absent; then `revision` does, of which there may be two after the store went back. `operator`: the daemon's
+ * unix socket for operators, `unix:/run/imds/operator.sock`.
  */
 export interface WaitFor {
   readonly operator: string

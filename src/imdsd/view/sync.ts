@@ -22,9 +22,9 @@
  * (ReadQueue). A resync that is requested during another begins when that one is complete. Records that could not be
  * read are read again after 1 to 2 s, so a resync completes even if connections are lost repeatedly.
  *
- * Guests are answered during all of this: the source reads a batch in parts of bounded size, each instance is applied when it is
- * read, and a TurnBudget ends the turn of the event loop after a few milliseconds. Beyond the view, a resync keeps the
- * ids and one such part in memory.
+ * Guests are answered during all of this: the source reads a batch in parts of bounded size, each instance is applied
+ * when it is read, and a TurnBudget ends the turn of the event loop after a few milliseconds. Beyond the view, a resync
+ * keeps the ids and one such part in memory.
  */
 import { TurnBudget } from '../../limits/turn-budget.ts'
 import { Applier } from './applier.ts'

@@ -2,8 +2,8 @@
  * What protects the instances of a directory: revisions, seals, and owners of addresses. A writer reads it from all
  * files when it has the lock, since other writers and people change them too.
  *
- * A record that cannot be parsed protects only the seal and the revision that can be read of it, and a record that was deleted by hand
- * nothing. Daemons go on to serve their last good state.
+ * A record that cannot be parsed protects only the seal and the revision that can be read of it, and a record that was
+ * deleted by hand nothing. Daemons go on to serve their last good state.
  */
 import { stat } from 'node:fs/promises'
 import { join } from 'node:path'

@@ -32,8 +32,8 @@ const MAX_MARK_BYTES = 32
 
 /**
  * How a daemon announces itself in the store. `id`: random, so that no other daemon has it. `state`: what it reports,
- * beside the time. `written`: called after each write, with the reason if Redis does not let it. `foundOther`: called if another daemon has announced
- * this hypervisor since this one did.
+ * beside the time. `written`: called after each write, with the reason if Redis does not let it. `foundOther`: called if
+ * another daemon has announced this hypervisor since this one did.
  */
 export interface Announcement {
   readonly id: string

@@ -31,14 +31,14 @@ const REMEDY =
   'enable imds-network@NETWORK.socket for each network, ' +
   'which binds its socket to a link (docs/install.md#several-networks), or set IMDS_FIREWALL=required'
 
-/** Parses `places`, the parts of IMDS_LISTEN. `passed`: the sockets of systemd. `fault` reports what is wrong. */
+/** Parses the parts of IMDS_LISTEN. `passed`: the sockets of systemd. `fault` reports what is wrong. */
 export function parseListeners(
-  places: readonly string[],
+  parts: readonly string[],
   passed: readonly PassedSocket[],
   isFirewallRequired: boolean,
   fault: (message: string) => void,
 ): GuestListeners {
-  const listed = places.map((text) => {
+  const listed = parts.map((text) => {
     const listener = parseGuestListener(text)
     if (listener === undefined)
       fault(`"${text}" is not ADDRESS:PORT or NETWORK=ADDRESS:PORT, such as 169.254.169.254:80 or [fd00:ec2::254]:80`)

@@ -376,7 +376,7 @@ export class Checks {
   /** Starts the guest of an instance if the launch gate lets it. */
   #launchIfOpen({ name, kernel }: Hypervisor, life: Life, id: string, revision: number): void {
     const gate = life.gateOf(id)
-    if (gate.kind !== 'open' || gate.revision < revision) return
+    if (gate === undefined || gate.reason !== undefined || gate.revision < revision) return
     this.launches.delete(`${name} ${id}`)
     this.#time.note(`${name} lets the guest of ${id} start, revision ${gate.revision}`)
     if (!kernel.hasReported(life, FRESH_MS))

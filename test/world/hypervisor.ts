@@ -49,7 +49,7 @@ export class Life implements Process {
   restoring: Promise<unknown> | undefined
   restored: GuestSide['restored'] | undefined
   storeSide!: StoreSide
-  gateOf: (id: string) => GateState = () => ({ kind: 'not-served' })
+  gateOf: (id: string) => GateState | undefined = () => undefined
 
   constructor(host: Hypervisor['host'], parts: GuestParts) {
     this.host = host

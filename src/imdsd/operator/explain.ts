@@ -65,9 +65,9 @@ export async function explain(
       : `this daemon does not serve network ${network}; it serves ${networks.join(', ')}`
     return { network, address, answer: 'no-listener', because }
   }
-  const held = firewallWait()
-  if (held !== undefined)
-    return { network, address, answer: 'unknown-peer', status: statusOf('unknown-peer'), because: held }
+  const wait = firewallWait()
+  if (wait !== undefined)
+    return { network, address, answer: 'unknown-peer', status: statusOf('unknown-peer'), because: wait }
   const known = view.find(network, address)
   const found = reached.some(({ host }) => identifies(host, address)) ? known : UNKNOWN
   const refusal = refusalOf(found, address)
@@ -96,7 +96,7 @@ export async function explain(
 
   const { instance, userData } = found.owner
   const { httpTokens, httpPutResponseHopLimit: limit } = instance.options
-  const heldBy = firewall.problemOf(instance)
+  const firewallProblem = firewall.problemOf(instance)
   const listener = unreachable(instance)
   const store = await diagnosis.instance(instance.id)
   const packets = firewall.packets()
@@ -107,7 +107,7 @@ export async function explain(
     sessionTokens: httpTokens,
     userData: describeUserData(instance.sealedAt, userData),
     hopLimit: { limit, enforced: firewall.limitsHops(instance) },
-    ...(heldBy !== undefined && { firewall: heldBy }),
+    ...(firewallProblem !== undefined && { firewall: firewallProblem }),
     ...(listener !== undefined && { listener }),
     ...(store !== undefined && { store }),
     ...(packets !== undefined && { packets: packetsByName(packets) }),

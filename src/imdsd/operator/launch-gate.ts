@@ -17,35 +17,32 @@ export interface LaunchGateParts {
 }
 
 /**
- * `order`: the place of what is served in the order of the region: one revision may have two contents after the store
- * went back. `held`: this is served, but the guest must not be started yet; with `isFinal` it never can be started with
- * this record.
+ * What is served of an instance. `order`: its place in the order of the region: one revision may have two contents after
+ * the store went back. `reason`: why the guest must not be started yet; undefined: it may be. `isFinal`: it never can be
+ * with this record.
  */
-export type GateState =
-  | { readonly kind: 'not-served' }
-  | { readonly kind: 'open'; readonly revision: number; readonly order: number }
-  | {
-      readonly kind: 'held'
-      readonly revision: number
-      readonly order: number
-      readonly reason: string
-      readonly isFinal: boolean
-    }
+export interface GateState {
+  readonly revision: number
+  readonly order: number
+  readonly reason: string | undefined
+  readonly isFinal: boolean
+}
 
-/** Builds the gate: the state of an instance by its id. */
-export function buildLaunchGate({ view, firewall, networks, unreachable }: LaunchGateParts): (id: string) => GateState {
+/** Builds the gate: the state of an instance by its id; undefined: it is not served here. */
+export function buildLaunchGate({
+  view,
+  firewall,
+  networks,
+  unreachable,
+}: LaunchGateParts): (id: string) => GateState | undefined {
   return (id) => {
     const { instance, order = 0, lost = [] } = view.get(id) ?? {}
     const isServed = instance?.interfaces.some(({ network }) => networks.includes(network)) === true
     const isContested = [...view.contested().values()].some((ids) => ids.includes(id))
-    if (instance === undefined || !isServed || isContested || lost.length > 0) return { kind: 'not-served' }
-    const { revision } = instance
+    if (instance === undefined || !isServed || isContested || lost.length > 0) return undefined
     const fault = firewall.linkFault(instance)
-    if (fault !== undefined) return { kind: 'held', revision, order, reason: fault, isFinal: true }
-    const reason = unreachable(instance) ?? firewall.problemOf(instance)
-    return reason === undefined
-      ? { kind: 'open', revision, order }
-      : { kind: 'held', revision, order, reason, isFinal: false }
+    const reason = fault ?? unreachable(instance) ?? firewall.problemOf(instance)
+    return { revision: instance.revision, order, reason, isFinal: fault !== undefined }
   }
 }
 

@@ -21,7 +21,7 @@ import { PATHS } from './paths.ts'
 export interface OperatorParts {
   readonly metrics: { readonly contentType: string; metrics(): Promise<string> }
   readonly readiness: () => Readiness
-  readonly launchGate: (id: string) => GateState
+  readonly launchGate: (id: string) => GateState | undefined
   readonly firewall: Pick<Firewall, 'next'>
   /** What a guest at an address on a network would get, and why; undefined if it is not an address. */
   readonly explain: (network: string, address: string) => Promise<Explanation | undefined>
@@ -100,8 +100,9 @@ export function buildSocketServer(parts: OperatorParts, maxConnections: number):
   server.get<Asked>(PATHS.instance, async ({ params: { id }, query }, reply) => {
     if (!isId(id)) return reply.code(400).send(NO_ID)
     const why = query.reason === undefined ? undefined : await parts.diagnose(id)
-    const { status, ...state } = formatGateState(id, parts.launchGate(id), why)
-    return reply.code(status).send(state)
+    const state = parts.launchGate(id)
+    const status = state === undefined ? 404 : state.reason === undefined ? 200 : 409
+    return reply.code(status).send(formatGateState(id, state, why))
   })
   server.get<Asked>(PATHS.reports, ({ params: { id } }, reply) => {
     if (!isId(id)) return reply.code(400).send(NO_ID)
@@ -171,26 +172,13 @@ function buildServer(parts: Pick<OperatorParts, 'metrics' | 'readiness'>): Fasti
   return server
 }
 
-function formatGateState(
-  id: string,
-  state: GateState,
-  why: string | undefined,
-): InstanceState & { readonly status: number } {
-  const reasons = [...(state.kind === 'held' ? [state.reason] : []), ...(why === undefined ? [] : [why])]
-  const reason = reasons.length > 0 && { reason: reasons.join('; ') }
-  switch (state.kind) {
-    case 'not-served':
-      return { status: 404, id, revision: null, ...reason }
-    case 'open':
-      return { status: 200, id, revision: state.revision, order: state.order, ...reason }
-    case 'held':
-      return {
-        status: 409,
-        id,
-        revision: state.revision,
-        order: state.order,
-        ...reason,
-        ...(state.isFinal && { final: true }),
-      }
+function formatGateState(id: string, state: GateState | undefined, why: string | undefined): InstanceState {
+  const reasons = [state?.reason, why].filter((text) => text !== undefined)
+  return {
+    id,
+    revision: state?.revision ?? null,
+    ...(state && { order: state.order }),
+    ...(reasons.length > 0 && { reason: reasons.join('; ') }),
+    ...(state?.isFinal === true && { final: true }),
   }
 }

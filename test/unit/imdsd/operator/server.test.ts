@@ -22,22 +22,21 @@ const DOCUMENT: FirewallDocument = {
   guests: [],
 }
 const GATE: Readonly<Record<string, GateState>> = {
-  'srv-a': { kind: 'open', revision: 7, order: 3 },
+  'srv-a': { revision: 7, order: 3, reason: undefined, isFinal: false },
   'srv-c': {
-    kind: 'held',
     revision: 7,
     order: 3,
     reason: 'the firewall has not admitted the guest yet',
     isFinal: false,
   },
-  'srv-d': { kind: 'held', revision: 7, order: 3, reason: 'its link has no possible name', isFinal: true },
+  'srv-d': { revision: 7, order: 3, reason: 'its link has no possible name', isFinal: true },
 }
 
 function parts({ ready = true, reports = [] as unknown[], diagnosed = [] as string[] } = {}): OperatorParts {
   return {
     metrics: { contentType: 'text/plain; version=0.0.4', metrics: () => Promise.resolve('imds_up 1\n') },
     readiness: () => ({ ...READINESS, ready }),
-    launchGate: (id) => GATE[id] ?? { kind: 'not-served' },
+    launchGate: (id) => GATE[id],
     explain: (network, address) =>
       Promise.resolve(
         address === 'x' ? undefined : { network, address, answer: 'metadata', status: 200, because: "it is srv-a's" },

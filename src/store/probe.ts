@@ -28,7 +28,7 @@ const TIMEOUT_MS = 6_000
 export async function probeStore(store: ProbedStore): Promise<readonly Finding[]> {
   const late = failure(
     `it has not answered within ${TIMEOUT_MS / 1000} s`,
-    'see whether Redis runs and the network reaches it; until then guests are served from memory',
+    'see whether Redis runs and the network reaches it',
   )
   return Promise.race([sleep(TIMEOUT_MS, [late], { ref: false }), probe(store)]).catch(async (error: unknown) => {
     const { adviceOf } = await import('./redis/reasons.ts')

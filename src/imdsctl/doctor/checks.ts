@@ -8,10 +8,17 @@ import { guests } from './checks-of-guests.ts'
 import { clock, listeners, packages, ports, units } from './checks-of-hypervisor.ts'
 import type { DoctorCheck } from './hypervisor-state.ts'
 
+/** Conditions of the daemon that say why the store cannot be used. */
+const UNREAD = ['store-lost', 'store-read-failed']
+
 const store: DoctorCheck = {
   code: 'store',
   what: 'the store can be reached, has the region and this hypervisor, and allows what imdsd does',
-  run: ({ store: probe }) => probe(),
+  run: async ({ store: probe, readiness }) => {
+    const read = await readiness()
+    const isSaid = read.ok && read.value.conditions.some(({ code }) => UNREAD.includes(code))
+    return isSaid ? [] : probe()
+  },
 }
 
 export const CHECKS: readonly DoctorCheck[] = [

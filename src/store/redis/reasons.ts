@@ -94,12 +94,12 @@ const MEANINGS: readonly (readonly [pattern: RegExp, meaning: string | undefined
     undefined,
     'correct the path in IMDS_STORE or in the variable of the file, or its owner and mode',
   ],
-  [/ECONNREFUSED/, undefined, 'start Redis; until then guests are served from memory'],
+  [/ECONNREFUSED/, undefined, 'start Redis'],
   [/ENOTFOUND|EAI_AGAIN/, undefined, 'correct the name of the server in IMDS_STORE, or the DNS of this hypervisor'],
   [
     /ETIMEDOUT|EHOSTUNREACH|ENETUNREACH|ECONNRESET|timed out|closed/,
     undefined,
-    'see whether Redis runs and the network reaches it; until then guests are served from memory',
+    'see whether Redis runs and the network reaches it',
   ],
   [/replica that lost its primary|not the primary/, undefined, 'see the replication of Redis'],
 ]

@@ -45,9 +45,8 @@ export interface StoreSide {
   readonly viewAgeSeconds: () => number
   /** Whether another daemon announces itself with the name of this hypervisor. */
   readonly isDuplicate: () => boolean
-  /** Why Redis does not let the daemon announce itself, and why reports of guests cannot be written. */
-  readonly announcementFailure: () => string | undefined
-  readonly reportFailure: () => string | undefined
+  /** Why Redis does not let the daemon announce itself, or write what guests report. */
+  readonly writeFailure: () => string | undefined
   readonly journalProblem: () => JournalProblem | undefined
   /** Disconnects from the store, and completes the journal. */
   readonly stop: () => Promise<void>
@@ -57,7 +56,7 @@ export interface StoreSide {
 export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> {
   const { config, now, guestSide, metrics, log } = parts
   const { view, restored, reports } = guestSide
-  const { isDuplicate, announcementFailure, ...announcement } = buildAnnouncement(parts, () => sync.status().lagMs)
+  const { isDuplicate, writeFailure, ...announcement } = buildAnnouncement(parts, () => sync.status().lagMs)
   const source = await parts.openSource(parts, announcement)
   await turn()
   const reportWriter = await buildReportWriter(parts, source)
@@ -103,8 +102,7 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
     sync,
     firewall,
     isDuplicate,
-    announcementFailure,
-    reportFailure: () => reportWriter?.failure,
+    writeFailure: () => writeFailure() ?? reportWriter?.failure,
     journalProblem: () => persistence.problem,
     viewAgeSeconds: () => (now() - (sync.status().resyncedAtMs ?? startedAtMs)) / 1000,
     stop: async () => {
@@ -135,14 +133,14 @@ export async function openSource(
 function buildAnnouncement(
   { guestSide, now }: StoreSideParts,
   lagMs: () => number,
-): Announcement & Pick<StoreSide, 'isDuplicate' | 'announcementFailure'> {
+): Announcement & Pick<StoreSide, 'isDuplicate' | 'writeFailure'> {
   let failure: string | undefined
   let otherFoundMs = -Infinity
   const isDuplicate = () => now() - otherFoundMs < RECENT_MS
   return {
     id: randomBytes(8).toString('hex'),
     isDuplicate,
-    announcementFailure: () => failure,
+    writeFailure: () => failure,
     foundOther: () => {
       otherFoundMs = now()
     },

@@ -106,7 +106,7 @@ t.test('a daemon that may not announce itself serves its guests and has the reas
   )
   await store.put(record(2))
   await serves(daemon, 2)
-  t.match(await daemon.condition('hypervisor-not-announced'), /NOPERM/)
+  t.match(await daemon.condition('store-not-written'), /NOPERM/)
 })
 
 t.test('a new region without instances is ready once it is initialised', async (t) => {

@@ -42,9 +42,9 @@ const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
   alerts: alertList,
   conditions: () => conditionList(CONDITIONS),
   'api-conditions': () => conditionList(API_CONDITIONS),
-  events: () => meaningList(EVENTS),
-  'daemon-events': () => meaningList(DAEMON_EVENTS),
-  'api-events': () => meaningList(API_EVENTS),
+  events: () => eventList(EVENTS),
+  'daemon-events': () => eventList(DAEMON_EVENTS),
+  'api-events': () => eventList(API_EVENTS),
   readiness: readinessList,
   checks: () => asList(CHECKS.map(({ code, what }) => [`\`${code}\``, what])),
   'account-limits': accountLimitTable,
@@ -132,8 +132,8 @@ function meaningOf({ what, guests, remedy }: Meaning): string {
   return `${what} ${guests === 'nothing.' ? '' : `**Guests**: ${guests} `}**Do**: ${remedy}.`
 }
 
-function meaningList(table: readonly Meaning[]): string {
-  return asList(table.map((row) => [`\`${row.code}\``, meaningOf(row)]))
+function eventList(table: readonly Meaning[]): string {
+  return asList(table.map(({ code, what }) => [`\`${code}\``, what]))
 }
 
 type AnyCondition = Omit<Condition<never>, 'found'>

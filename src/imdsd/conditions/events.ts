@@ -29,8 +29,7 @@ export const DAEMON_EVENTS: readonly Meaning[] = [
   {
     code: 'token-key-not-kept',
     what: 'the key of session tokens cannot be read or saved in the state directory.',
-    guests:
-      'after a restart they fetch new session tokens. Without record keys the journal is not served then, so they get 503 until the store answers.',
+    guests: 'after a restart without the store they get 503, unless there are record keys.',
     remedy: 'correct owner and mode of the file in `path`, or the full disk, and restart imds while the store answers',
   },
   {
@@ -56,7 +55,7 @@ export const DAEMON_EVENTS: readonly Meaning[] = [
     what: 'a request was refused, for a `reason` of `imds_requests_total`. One line a minute for each guest and reason; `leftOut` counts the others.',
     guests: 'the one at `address` gets an error.',
     remedy:
-      '`imdsctl explain ADDRESS`. `unknown-peer`: the instance was started before it was published, its record names another hypervisor or address, or the anti-spoofing rules fail. `over-share`: raise `IMDS_GUEST_BURST` and `IMDS_GUEST_REQUESTS_PER_SECOND` if the guest needs more. `forwarded`: a proxy in the guest; `IMDS_FORWARDED` can allow it',
+      '`imdsctl explain ADDRESS`. `unknown-peer`: the instance was started before it was published, its record names another hypervisor or address, or the anti-spoofing rules fail. `over-share`: raise `IMDS_GUEST_BURST` and `IMDS_GUEST_REQUESTS_PER_SECOND` if it needs more. `forwarded`: `IMDS_FORWARDED` can allow the proxy in the guest',
   },
   {
     code: 'signing-failed',
@@ -68,12 +67,11 @@ export const DAEMON_EVENTS: readonly Meaning[] = [
     code: 'journal-not-served',
     what: '`reason` says why: another hypervisor, region, store or key, too old, or a record that this version refuses.',
     guests: 'they get 503 until the store answers.',
-    remedy:
-      'correct `IMDS_HYPERVISOR`, `IMDS_REGION`, `IMDS_STORE`, the keys or the clock, or go back to the version that wrote it; restart imds',
+    remedy: 'correct the variable, the keys or the clock, or go back to the version that wrote it; restart imds',
   },
   {
     code: 'journal-rejected',
-    what: 'the journal is damaged, or was changed by another program, and is deleted.',
+    what: 'the journal is damaged, or another program has changed it; it is deleted.',
     guests: 'they get 503 until the store answers.',
     remedy: 'nothing if the power failed; otherwise check the disk, and who writes there',
   },
@@ -106,6 +104,6 @@ export const DAEMON_EVENTS: readonly Meaning[] = [
     what: 'an interface can have no rule: its link has no usable name, or that of another interface.',
     guests: 'this one is kept out.',
     remedy:
-      'use another `IMDS_LINK`, such as `tap{interfaceId:11}` (at most 15 characters, different for each id), and taps of that name; publish two interfaces with one id under ids of their own',
+      'use another `IMDS_LINK`, such as `tap{interfaceId:11}` (at most 15 characters, different for each id); give each interface an id of its own',
   },
 ]

@@ -25,8 +25,7 @@ export const HOST: DaemonConditions = [
     severity: 'failure',
     what: 'no interface has an address at which the daemon listens.',
     guests: 'no packet of a guest arrives there.',
-    remedy:
-      'systemctl restart imds-address restores it; find out what removes it: ip address flush, or a restarted network manager',
+    remedy: 'systemctl restart imds-address; find out what removes it, most often a network manager',
     isUnready: always,
     found: ({ missingAddresses }) => joined(missingAddresses),
   },
@@ -36,7 +35,7 @@ export const HOST: DaemonConditions = [
     what: 'IMDS_LISTEN names an address of a network, and no socket of systemd listens there.',
     guests: 'those of this network get no response.',
     remedy:
-      'systemctl status imds-network@NETWORK.socket (or imds.socket) has the cause, most often a missing link or BindToDevice=; correct it or IMDS_LISTEN, and run systemctl restart imds',
+      'systemctl status imds-network@NETWORK.socket (or imds.socket) has the cause, most often a missing link; correct it or IMDS_LISTEN, and run systemctl restart imds',
     isUnready: always,
     found: ({ unservedNetworks }) => joined(unservedNetworks),
   },
@@ -54,8 +53,7 @@ export const HOST: DaemonConditions = [
     severity: 'failure',
     what: 'the rules in the kernel are not those that the daemon wants: the agent does not run, or nft refuses them.',
     guests: 'admitted ones are served; new ones, and the new owner of an address, are kept out.',
-    remedy:
-      'systemctl restart imds-firewall, and see journalctl -u imds-firewall -n 50; imdsctl firewall prints the wanted rules, nft list table inet imds those of the kernel',
+    remedy: 'systemctl restart imds-firewall, and see journalctl -u imds-firewall -n 50',
     found: ({ firewall: { required, applied, ageSeconds, failed }, firewallWait, waiting }) => {
       if (!required || applied || firewallWait !== undefined) return undefined
       if (failed === undefined && ageSeconds < RULES_LATE_SECONDS) return undefined
@@ -66,11 +64,10 @@ export const HOST: DaemonConditions = [
   {
     code: 'operators-cut-off',
     severity: 'failure',
-    what: 'a listener of operators cannot be opened. It is tried again every 5 s.',
-    guests:
-      'those that run are served; without the unix socket imdsctl wait fails, and so does the start of a new one.',
+    what: 'a listener of operators cannot be opened; it is tried again.',
+    guests: 'those that run are served; without the unix socket imdsctl wait fails, and no new one starts.',
     remedy:
-      'end the program that has the port (ss -ltnp), correct IMDS_OPERATOR_LISTEN or IMDS_OPERATOR_SOCKET, or make the directory of the socket writable',
+      'end the program that has the port (ss -ltnp), correct the variable that is named, or make the directory of the socket writable',
     isUnready: always,
     found: ({ operatorProblems }) => joined(operatorProblems),
   },
@@ -78,7 +75,7 @@ export const HOST: DaemonConditions = [
     code: 'descriptors',
     severity: 'failure',
     what: 'nearly all file descriptors are open, most often since a guest holds thousands of connections.',
-    guests: 'new connections may be closed: they try again.',
+    guests: 'new connections may be closed.',
     remedy:
       'ss -Htn state established sport = :80 | awk \'{sub(/:[0-9]+$/, "", $4); print $4}\' | sort | uniq -c | sort -n shows who has them: stop or block that guest. If all have some, raise LimitNOFILE= in a drop-in of imds.service',
     found: ({ host }) =>
@@ -118,10 +115,10 @@ export const HOST: DaemonConditions = [
   {
     code: 'state-directory',
     severity: 'warning',
-    what: 'the state directory cannot be seen, other users can enter it, or its disk is nearly full.',
+    what: 'the state directory cannot be seen, others can enter it, or its disk is nearly full.',
     guests: 'nothing, until the journal cannot be written (view-not-kept).',
     remedy: 'make room on its disk, repair it, or run chmod 700 on it (its owner is imds)',
-    found: ({ host, stateDirectory }) => {
+    found: ({ host, stateDirectory, journal }) => {
       if (host === undefined) return undefined
       const { directory, freeBytes = Infinity, journalBytes } = host
       if (directory.kind === 'unseen') return `${stateDirectory} cannot be seen: ${directory.code}`
@@ -129,7 +126,7 @@ export const HOST: DaemonConditions = [
         const mode = (directory.mode & 0o7777).toString(8).padStart(4, '0')
         return `${stateDirectory} has mode ${mode}: other users can enter it`
       }
-      return freeBytes < journalBytes + SPARE_BYTES
+      return journal === undefined && freeBytes < journalBytes + SPARE_BYTES
         ? `${stateDirectory} has ${formatBytes(freeBytes)} left, and the journal has ${formatBytes(journalBytes)}`
         : undefined
     },
@@ -137,9 +134,9 @@ export const HOST: DaemonConditions = [
   {
     code: 'view-not-kept',
     severity: 'warning',
-    what: 'the journal cannot be written, and was deleted: its disk is full, read-only, of another owner, or hangs. The daemon tries again every 30 s.',
-    guests: 'nothing; but after a start without the store they get 503.',
-    remedy: 'make room (df /var/lib/imds), or repair the disk',
+    what: 'the journal cannot be written, and was deleted; the daemon tries again.',
+    guests: 'after a start without the store they get 503.',
+    remedy: 'make room, correct the owner of the directory, or repair the disk',
     found: ({ journal }) => (journal?.kind === 'lost' ? `the view is not kept on disk: ${journal.reason}` : undefined),
   },
   {
@@ -147,8 +144,7 @@ export const HOST: DaemonConditions = [
     severity: 'warning',
     what: 'the journal can neither be written nor deleted, and is older than what guests get.',
     guests: 'after a reboot without the store they could get an old state.',
-    remedy:
-      'delete it before a reboot (before the next start, if the directory of IMDS_OPERATOR_SOCKET cannot be written either), and repair the disk',
+    remedy: 'delete it before a reboot (docs/operations/jobs.md#files-in-the-state-directory), and repair the disk',
     found: ({ journal }) =>
       journal?.kind === 'not-deleted' ? `the old journal of the view cannot be deleted: ${journal.reason}` : undefined,
   },

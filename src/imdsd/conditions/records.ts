@@ -6,13 +6,13 @@ import type { DaemonState, DaemonConditions } from './state.ts'
 const hasCause = ({ sync }: DaemonState) => sync.storeProblem !== undefined
 
 const CORRECT =
-  'publish a corrected record. Many after a release of the control plane: this daemon cannot read them. "rejected": the value is plain, was changed or moved, or its record key is missing here'
+  'publish a corrected record. "rejected": the value is plain, was changed or moved, or its record key is missing here'
 
 export const RECORDS: DaemonConditions = [
   {
     code: 'record-not-served',
     severity: 'failure',
-    what: 'a record of this hypervisor is invalid, or its user-data does not match it, and its instance is not served.',
+    what: 'a record is invalid, or its user-data does not match it, and its instance is not served.',
     guests: 'its guest gets 503.',
     remedy: CORRECT,
     found: (state) =>
@@ -27,8 +27,8 @@ export const RECORDS: DaemonConditions = [
   {
     code: 'record-faulty',
     severity: 'warning',
-    what: 'a record of this hypervisor is invalid, or its user-data does not match it; the last good one is served.',
-    guests: 'its guest gets its last good state.',
+    what: 'a record is invalid, or its user-data does not match it; the last good one is served.',
+    guests: 'its guest gets the last good state.',
     remedy: CORRECT,
     found: (state) =>
       hasCause(state)
@@ -42,10 +42,10 @@ export const RECORDS: DaemonConditions = [
   {
     code: 'instance-absent',
     severity: 'warning',
-    what: 'a served instance is no longer in the store, and was not removed: its record was evicted, deleted by hand, or lost.',
+    what: 'a served instance is no longer in the store, and was not removed: its record was evicted, deleted or lost.',
     guests: 'it is still served.',
     remedy:
-      'publish those that run again, and imdsctl remove ID --revision N the others; if there are many, restore Redis first, with maxmemory-policy noeviction',
+      'publish those that run again, and imdsctl remove ID --revision N the others; if they are many, restore Redis first',
     found: ({ sync, absent }) =>
       sync.isStoreEmpty
         ? undefined
@@ -58,7 +58,7 @@ export const RECORDS: DaemonConditions = [
   {
     code: 'address-contested',
     severity: 'failure',
-    what: 'several instances claim an address. imdsctl, the library and publish.lua cannot cause this in Redis: another program writes there.',
+    what: 'several instances claim an address: a program writes into the store without our script.',
     guests: 'nobody is served on it.',
     remedy: 'publish the wrong instance without the address, or imdsctl remove it if it is gone',
     found: ({ contested }) =>
@@ -67,8 +67,8 @@ export const RECORDS: DaemonConditions = [
   {
     code: 'address-lost',
     severity: 'warning',
-    what: 'an instance has lost addresses to one that was published later, most often since it was removed while this hypervisor had no store for seven days.',
-    guests: 'the later one is served on them, the other one never again.',
+    what: 'an instance has lost addresses to one that was published later, most often since this hypervisor missed its removal.',
+    guests: 'only the later one is served on them.',
     remedy: 'imdsctl remove ID --revision N; if it still runs, publish it with addresses of its own',
     found: ({ lostAddresses }) =>
       formatListed(

@@ -35,8 +35,7 @@ export interface DaemonState {
   readonly storeCertificateEndSeconds: number
   readonly isDuplicate: boolean
   /** Why Redis does not let the daemon announce itself, or write what guests report. */
-  readonly announcementFailure: string | undefined
-  readonly reportFailure: string | undefined
+  readonly writeFailure: string | undefined
   /** How many instances are served. */
   readonly instances: number
   /** Faulty records whose last good state is served, and those whose instances are not served. */

@@ -58,8 +58,7 @@ const FAULTS: Fault[] = [
   ['store-behind', sync({ isStoreBehind: true }), /^Redis has lost changes/],
   ['hypervisor-duplicate', { isDuplicate: true }, /^another daemon announces itself as hv1$/],
   ['hypervisor-unnamed', { instances: 0 }, /^no record names hv1, and no instance is served$/],
-  ['hypervisor-not-announced', { announcementFailure: 'NOPERM' }, /: NOPERM$/],
-  ['reports-not-written', { reportFailure: 'NOPERM' }, /: NOPERM$/],
+  ['store-not-written', { writeFailure: 'NOPERM' }, /: NOPERM$/],
   ['store-certificate', { storeCertificateEndSeconds: (113 * DAY_MS) / 1000 }, /ends in 13 d$/],
   [
     'record-not-served',
@@ -147,12 +146,15 @@ test('each condition is in the table of faults', () => {
 
 /** Of two faults the second is what the first has caused. */
 const CAUSES: Readonly<Record<string, readonly string[]>> = {
-  'store-lost': ['store-empty', 'store-read-failed', 'store-unusable', 'hypervisor-unnamed', 'reports-not-written'],
+  'store-lost': ['store-empty', 'store-read-failed', 'store-unusable', 'hypervisor-unnamed', 'store-not-written'],
   'store-empty': ['hypervisor-unnamed', 'instance-absent'],
   'store-read-failed': ['hypervisor-unnamed'],
   'store-unusable': ['hypervisor-unnamed', 'record-not-served', 'record-faulty'],
   'record-not-served': ['hypervisor-unnamed'],
   'firewall-awaited': ['firewall-not-applied'],
+  ...Object.fromEntries(
+    ['view-not-kept', 'journal-not-deleted', 'journal-not-rewritten'].map((code) => [code, ['state-directory']]),
+  ),
 }
 
 test('two faults of different parts are both found, failures first', () => {

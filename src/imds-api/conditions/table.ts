@@ -28,7 +28,7 @@ const CERTIFICATE_DAYS = 14
 const DAY_MS = 86_400_000
 const MAX_NAMED = 10
 const ADD_RANGE =
-  'add a range to address_pools of the region file and run imds-api apply FILE, or delete unmapped cloud IPs and forgotten servers'
+  'add a range to the region file and run imds-api apply FILE, or delete unmapped cloud IPs and forgotten servers'
 
 export type Publishing = Pick<OutboxPublisher, 'problem' | 'isStoreBehind'>
 
@@ -88,7 +88,7 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
     code: 'database-unreachable',
     severity: 'failure',
     what: 'PostgreSQL does not answer. imds-api recovers by itself.',
-    guests: 'they are served; new servers wait, and every request to imds-api gets 503.',
+    guests: 'new servers wait, and every request to imds-api gets 503.',
     remedy: 'start PostgreSQL, or correct IMDS_API_DATABASE; is its user accepted, its disk full',
     isUnready: always,
     found: ({ databaseProblem }) => databaseProblem && `the database does not answer: ${databaseProblem}`,
@@ -96,9 +96,9 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
   {
     code: 'servers-not-published',
     severity: 'failure',
-    what: 'changes do not reach the store: Redis is down, full or has failed over, or its password or certificate has changed.',
+    what: 'changes do not reach the store.',
     guests: 'they get the last published state; new servers stay creating.',
-    remedy: 'repair the store (or the database, if it is named): then all that waits is published',
+    remedy: 'repair what the reason names: then all that waits is published',
     found: ({ databaseProblem, publishing: { problem } }) =>
       databaseProblem !== undefined || problem === undefined || problem.isDatabaseAway
         ? undefined
@@ -108,7 +108,7 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
     code: 'store-behind',
     severity: 'warning',
     what: 'the store has lost changes, and imds-api publishes every server again.',
-    guests: 'they keep what they have, since nothing earlier is applied.',
+    guests: 'they keep what they have.',
     remedy: 'imds-api reconcile --dry-run says when all is published; find out why the store went back',
     found: ({ publishing }) =>
       publishing.isStoreBehind ? 'the store has lost changes, and every server is published again' : undefined,
@@ -117,7 +117,7 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
     {
       code: 'servers-waiting',
       severity: 'failure',
-      what: 'servers wait though the store can be used: another imds-api of this database hangs and has their locks.',
+      what: 'servers wait though the store can be used: another imds-api hangs and has their locks.',
       guests: 'they get the last published state; new servers stay creating.',
       remedy: 'end the other imds-api: journalctl -u imds-api -n 50 on its host',
     },
@@ -133,7 +133,7 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
       what: 'the store refuses the record of a server; imds-api tries again every minute.',
       guests: 'this one gets the last published state; a new one is not created.',
       remedy:
-        'by the first word of the fault: incarnation: the store has another server with this id, since an older database was restored: delete the new server, run imds-api reconcile, and create it again. address-owned: imdsctl explain and imdsctl get show who has its address: remove the wrong record. invalid: the record breaks a rule of record.md',
+        'incarnation: an older database was restored: delete the new server, run imds-api reconcile, and create it again. address-owned: remove the wrong record, which imdsctl explain ADDRESS names. invalid: the record breaks a rule of record.md',
     },
     ({ outbox: { faulty }, refused }) =>
       faulty === 0
@@ -150,7 +150,7 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
       what: 'no daemon reports from a hypervisor that has servers: it has ended, cannot reach Redis, or has another name.',
       guests: 'if it is the name, they get no metadata; changes wait in any case.',
       remedy:
-        'run imdsctl doctor there, and compare IMDS_HYPERVISOR with the name in the region file; or install imds there',
+        'run imdsctl doctor there, and compare IMDS_HYPERVISOR with the region file; or install imds there',
     },
     'no daemon reports from',
     (one, nowMs) => one.servers > 0 && isSilent(one, nowMs),
@@ -181,7 +181,7 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
     {
       code: 'actions-not-fetched',
       severity: 'failure',
-      what: 'the agent of a hypervisor does not fetch actions. It gets all, in order, when it asks again.',
+      what: 'the agent of a hypervisor does not fetch actions.',
       guests: 'servers stay creating or deleting.',
       remedy:
         'the query at the end of conditions.md names hypervisors and actions: does the agent run, reach IMDS_API_COMPUTE_LISTEN, and have a valid certificate',
@@ -222,7 +222,7 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
       what: 'nine tenths of the RAM of the hypervisors that get new servers are used.',
       guests: 'new servers are refused when no hypervisor has enough.',
       remedy:
-        'imds-api hypervisors shows the RAM of each: end a drain that is over (imds-api undrain NAME), or add hypervisors to the region file and run imds-api apply FILE',
+        'end a drain that is over (imds-api hypervisors, imds-api undrain NAME), or add hypervisors to the region file and run imds-api apply FILE',
     },
     ({ hypervisors: { hypervisors } }) => {
       const { ram, free } = openRam(hypervisors)
@@ -232,10 +232,10 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
   {
     code: 'invitation-not-sent',
     severity: 'warning',
-    what: 'the mail server refuses invitations, or does not answer. Each is tried again every 15 minutes.',
+    what: 'the mail server refuses invitations, or does not answer.',
     guests: 'who was invited gets no mail.',
     remedy:
-      'repair the mail server or IMDS_API_SMTP (certificate, password, IMDS_API_MAIL_FROM); if one fails, with 550, tell the account that its address does not exist',
+      'repair the mail server or IMDS_API_SMTP; if one fails, with 550, its address does not exist',
     found: ({ postponed }) =>
       postponed.length > 0 ? `${postponed.length} invitations could not be sent: ${postponed[0]!.reason}` : undefined,
   },

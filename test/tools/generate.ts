@@ -154,7 +154,7 @@ interface Alert {
   readonly annotations: { readonly description: string }
 }
 
-/** The alerts besides those over imds_condition, whose texts are those of the conditions. */
+/** The alerts besides those over imds_condition, whose texts are those of the conditions: the first sentence of each. */
 function alertList(): string {
   const { groups } = parseYaml(read('deploy/alerts.yml')) as {
     groups: readonly { readonly name: string; readonly rules: readonly Alert[] }[]
@@ -165,7 +165,7 @@ function alertList(): string {
       .flatMap(({ rules }) => rules)
       .map(({ alert, for: duration, labels: { severity }, annotations: { description } }) => [
         `**${alert}** (${severity}, ${duration === undefined ? 'at once' : `after ${duration}`})`,
-        description,
+        description.replace(/(?<=\.) .*/s, ''),
       ]),
   )
 }

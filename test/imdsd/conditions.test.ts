@@ -12,6 +12,7 @@ import { makeCertificate } from '../../src/identity/certificate.ts'
 import type { CheckResult } from '../../src/runtime/check.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
 import { aLocalInstance, loopback } from '../support/fixtures/instance.ts'
+import { openListeningSocket } from '../support/netns/listening-socket.ts'
 import { makeHypervisor, SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
@@ -30,8 +31,14 @@ const made = new Set<string>()
 type Within = readonly string[]
 
 /** Starts a daemon. `agree` waits until exactly these conditions are found, and compares all that shows them. */
-async function startHost(t: Test, env: Readonly<Record<string, string>>, within: Within = [], doctorIn = () => within) {
-  const daemon = await startDaemon(t, { IMDS_RESYNC_SECONDS: '1', ...env }, within)
+async function startHost(
+  t: Test,
+  env: Readonly<Record<string, string>>,
+  within: Within = [],
+  doctorIn = () => within,
+  fds: readonly number[] = [],
+) {
+  const daemon = await startDaemon(t, { IMDS_RESYNC_SECONDS: '1', ...env }, within, { fds })
   const ready = async () => {
     const { status, body } = await daemon.operator('/readyz')
     return { status, conditions: (JSON.parse(body.toString()) as Readiness).conditions }
@@ -201,12 +208,17 @@ t.test('of the network around the daemon, and of its process', { skip: withoutNa
   await ip(`address delete ${SERVICE}/32 dev lo`)
   await alone.agree('without the address', 503, ...found, 'address-missing')
 
-  const enabled = '/run/systemd/system/sockets.target.wants'
-  const enable = `mount -t tmpfs tmpfs /run && mkdir -p ${enabled} && touch ${enabled}/imds-network@green.socket`
+  const socket = await openListeningSocket(['env'], '127.0.0.1', await freePort())
+  t.teardown(() => socket.close())
   const open = 'for fd in $(seq 10 950); do eval "exec $fd< /dev/null"; done'
-  const script = `${enable} && ${open} && exec "$@"`
-  const bound = ['prlimit', '--nofile=1024:1024', 'unshare', '--mount', 'bash', '-c', script, 'bash']
-  const crowded = await startHost(t, { IMDS_STORE: env.IMDS_STORE }, bound, () => [])
+  const script = `${open}; export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=red; exec "$@"`
+  const crowded = await startHost(
+    t,
+    { IMDS_STORE: env.IMDS_STORE, IMDS_LISTEN: 'red=127.0.0.1:8081' },
+    ['prlimit', '--nofile=1024:1024', 'bash', '-c', script, 'bash'],
+    () => [],
+    [socket.fd],
+  )
   await crowded.agree('a network without a socket, and few descriptors', 503, 'network-not-served', 'descriptors')
 })
 

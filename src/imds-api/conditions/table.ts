@@ -149,8 +149,7 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
       severity: 'warning',
       what: 'no daemon reports from a hypervisor that has servers: it has ended, cannot reach Redis, or has another name.',
       guests: 'if it is the name, they get no metadata; changes wait in any case.',
-      remedy:
-        'run imdsctl doctor there, and compare IMDS_HYPERVISOR with the region file; or install imds there',
+      remedy: 'run imdsctl doctor there, and compare IMDS_HYPERVISOR with the region file; or install imds there',
     },
     'no daemon reports from',
     (one, nowMs) => one.servers > 0 && isSilent(one, nowMs),
@@ -234,8 +233,7 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
     severity: 'warning',
     what: 'the mail server refuses invitations, or does not answer.',
     guests: 'who was invited gets no mail.',
-    remedy:
-      'repair the mail server or IMDS_API_SMTP; if one fails, with 550, its address does not exist',
+    remedy: 'repair the mail server or IMDS_API_SMTP; if one fails, with 550, its address does not exist',
     found: ({ postponed }) =>
       postponed.length > 0 ? `${postponed.length} invitations could not be sent: ${postponed[0]!.reason}` : undefined,
   },

@@ -239,7 +239,7 @@ t.test('of the state directory, whose disk refuses', { skip: withoutNamespaces()
     ['unshare', '--mount', 'sh', '-c', mount, state],
     () => ['nsenter', '--mount', '--target', String(daemon.process.pid)],
   )
-  const at = (name: string) => `/proc/${daemon.process.pid}/root${state}/${name}`
+  const at = (name: string) => `/proc/${String(daemon.process.pid)}/root${state}/${name}`
   const fill = () => must(['sh', '-c', `cat /dev/zero > ${at('zero')} 2> /dev/null || true`])
   let revision = 1
   const change = async () => {

@@ -2,6 +2,7 @@
  * The compute interface: hypervisors fetch the actions of their servers in order, report outcomes, and the states
  * follow.
  */
+import { sql } from 'kysely'
 import { pino } from 'pino'
 import t from 'tap'
 import { Waiters } from '../../src/limits/waiters.ts'
@@ -9,6 +10,7 @@ import { COMPUTE_CHANNEL } from '../../src/imds-api/changes/handshake.ts'
 import { purgeActions, readActionQueue } from '../../src/imds-api/changes/action-queue.ts'
 import { readHypervisorUsage } from '../../src/imds-api/changes/hypervisors.ts'
 import type { Waiter } from '../../src/limits/waiter.ts'
+import { tryLock } from '../../src/imds-api/database/advisory-locks.ts'
 import { OUTBOX_CHANNEL } from '../../src/imds-api/database/outbox.ts'
 import { buildListener } from '../../src/imds-api/database/notifications.ts'
 import { setClockAhead } from '../support/clock.ts'
@@ -16,7 +18,7 @@ import { withoutDetails } from '../support/error-bodies.ts'
 import { aRegion, ONE } from '../support/fixtures/region.ts'
 import { random } from '../support/fixtures/generated-records.ts'
 import { aClient } from '../support/programs/api-client.ts'
-import { anApi, type AuditLine, type Method } from '../support/programs/api.ts'
+import { anApi, type AuditLine, type Method, openTransaction, setRow } from '../support/programs/api.ts'
 import { aComputeServer } from '../support/programs/compute.ts'
 import { until } from '../support/programs/daemon.ts'
 import { executed } from '../tools/documents.ts'
@@ -217,6 +219,19 @@ t.test('a hypervisor gets the action create once the store has accepted the reco
   const [action] = await woken(waiting)
   t.match(action, { action: 'create', server: { id } })
   await report(action!.id, 'succeeded')
+})
+
+t.test('no action of a server that was never published is given out: its id may be that of another', async (t) => {
+  const id = await activeServer()
+  const other = await openTransaction(db)
+  await sql`select ${tryLock('publish', id)}`.execute(other) // so that it is not published now
+  await setRow(db, 'servers', id, { is_published: false })
+  t.equal((await call('DELETE', `servers/${id}`)).status, 202)
+  t.strictSame(await fetchActions(), [])
+  await other.commit().execute()
+  await api.drained()
+  t.strictSame(await carryOut(), ['delete'])
+  await becomes(id, 'deleted')
 })
 
 t.test('a failed create makes the server failed, and gives its cloud IP back', async (t) => {

@@ -43,10 +43,9 @@ const program = buildProgram(output, {
   check,
   apply,
   reconcile: command((parts, options) => reconcile(parts, options, stopSignal())),
-  doctor: async (command) => {
-    status = await (
-      await import('./commands/doctor.ts')
-    )[command]({ parsed: parseVariables(true), fileFaults: fileFaults() }, output)
+  doctor: async () => {
+    const { doctor } = await import('./commands/doctor.ts')
+    status = await doctor({ parsed: parseVariables(true), fileFaults: fileFaults() }, output)
   },
   explain: async (code) => {
     const { explainCode } = await import('../conditions/explain.ts')

@@ -13,7 +13,7 @@ export interface Actions {
   readonly apply: (file: string, isDryRun: boolean) => Promise<void>
   readonly reconcile: (options: { readonly dryRun?: boolean }) => Promise<void>
   readonly explain: (code: string) => Promise<void>
-  readonly doctor: (command: 'doctor' | 'status') => Promise<void>
+  readonly doctor: () => Promise<void>
   readonly hypervisors: () => Promise<void>
   readonly drain: (name: string, isDrained: boolean) => Promise<void>
   readonly evacuate: (name: string, options: ApiEvacuateOptions) => Promise<void>
@@ -76,15 +76,14 @@ ${describeVariables(API_VARIABLES)}`,
     )
     .option('--dry-run', 'print the differences, and change nothing: the exit status is 1 if there are any')
     .action(actions.reconcile)
-  for (const [name, description] of [
-    ['doctor', 'check everything that imds-api needs on this host, and print remedies'],
-    ['status', 'print the state of this imds-api, its rates during a second, and problems'],
-  ] as const)
-    program
-      .command(name)
-      .description(`${description}. Exit status: 0 if all is well, 1 if there are warnings, 2 if there are failures`)
-      .option('--json', 'print JSON')
-      .action(() => actions.doctor(name))
+  program
+    .command('doctor')
+    .description(
+      'check everything that imds-api needs on this host, and print remedies. ' +
+        'Exit status: 0 if all is well, 1 if there are warnings, 2 if there are failures',
+    )
+    .option('--json', 'print JSON')
+    .action(actions.doctor)
   program
     .command('explain')
     .argument('<code>', 'the code of a log line, such as servers-not-published')

@@ -1,9 +1,6 @@
-/** `imds-api doctor` and `imds-api status`: whether the control plane of this host is well. Each returns its exit status. */
-import { setTimeout as sleep } from 'node:timers/promises'
-import { formatDuration } from '../../runtime/ago.ts'
+/** `imds-api doctor`: whether the control plane of this host is well. */
 import { failure, ok, printChecks, runChecks, warning, type Check, type CheckResult } from '../../runtime/check.ts'
 import { formatHostPort } from '../../runtime/host-port.ts'
-import { parseMetrics, ratesBetween, runningVersion, type Sample } from '../../runtime/metric-values.ts'
 import type { Output } from '../../runtime/output.ts'
 import { readSecretFile } from '../../runtime/setting-files.ts'
 import type { ParsedVariables, VariableFault } from '../../runtime/variables.ts'
@@ -19,7 +16,6 @@ export interface ServiceConfiguration {
 }
 
 const TIMEOUT_MS = 7_000
-const INTERVAL_MS = 1_000
 const READABLE =
   'correct the file; a key that only root may read needs a drop-in, such as api-tls.conf (docs/install.md#secrets)'
 const CORRECT = 'correct it in /etc/imds/imds-api.env, then systemctl restart imds-api'
@@ -51,20 +47,9 @@ const CHECKS: readonly Check<ServiceConfiguration>[] = [
   },
 ]
 
-/** Prints the result of each check, those of the service itself included. */
+/** Prints the result of each check, those of the service itself included. Returns the exit status. */
 export async function doctor(configuration: ServiceConfiguration, output: Output): Promise<number> {
   return printChecks(output, await findAll(configuration))
-}
-
-/** Prints the state of the service, its rates during a second, and the results of doctor that are not ok. */
-export async function status(configuration: ServiceConfiguration, output: Output): Promise<number> {
-  const { parsed } = configuration
-  const [results, rows] = await Promise.all([
-    findAll(configuration),
-    parsed.ok ? stateRows(parsed.value).catch(() => []) : [], // the service does not answer: a result says so
-  ])
-  const found = results.filter(({ severity }) => severity !== 'ok')
-  return printChecks(output, results, found, rows, { service: Object.fromEntries(rows) })
 }
 
 /** What is found in the configuration and the store, and what the service itself has found. */
@@ -76,7 +61,7 @@ async function findAll(configuration: ServiceConfiguration): Promise<readonly Ch
 
 async function findInService(config: ApiConfig): Promise<readonly CheckResult[]> {
   try {
-    const { version, conditions } = (await (await ask(config, '/conditions')).json()) as ServiceConditions
+    const { version, conditions } = await askService(config)
     const finding =
       version === VERSION
         ? ok(`it answers, and is ${version}`)
@@ -89,48 +74,17 @@ async function findInService(config: ApiConfig): Promise<readonly CheckResult[]>
   }
 }
 
-async function stateRows(config: ApiConfig): Promise<readonly (readonly [name: string, text: string])[]> {
-  const before = await sample(config)
-  await sleep(INTERVAL_MS)
-  const [after, answer] = await Promise.all([sample(config), ask(config, '/readyz', [200, 503])])
-  const { ready, database, publishing } = (await answer.json()) as Record<string, unknown>
-  const rate = ratesBetween(before, after)
-  const last = (name: string) => after.metrics.get(name) ?? 0
-  const requests = (matches: RegExp) => rate((name) => matches.test(name)).toFixed(1)
-  const uptime = formatDuration(Date.now() / 1000 - last('process_start_time_seconds'))
-  return [
-    [
-      'imds-api',
-      `${runningVersion(after.metrics) ?? ''}, ${ready === true ? 'ready' : 'not ready'}, started ${uptime} ago`,
-    ],
-    ['database', String(database)],
-    ['publishing', String(publishing)],
-    [
-      'requests',
-      `${requests(/^imds_api_requests_total/)}/s, errors ${requests(/^imds_api_requests_total.*"5\d\d"/)}/s`,
-    ],
-    [
-      'process',
-      `${(last('process_resident_memory_bytes') / 2 ** 20).toFixed(0)} MiB, ${(rate((name) => name === 'process_cpu_seconds_total') * 100).toFixed(1)} % of a CPU, ${last('process_open_fds')} of ${last('process_max_fds')} descriptors`,
-    ],
-  ]
-}
-
-async function sample(config: ApiConfig): Promise<Sample> {
-  return { metrics: parseMetrics(await (await ask(config, '/metrics')).text()), atMs: performance.now() }
-}
-
-/** Asks the listener for operators. Rejects if it does not answer, or with another status. */
-async function ask({ operator }: ApiConfig, path: string, statuses: readonly number[] = [200]): Promise<Response> {
+/** Asks the listener for operators. Rejects if it does not answer, or not with 200. */
+async function askService({ operator }: ApiConfig): Promise<ServiceConditions> {
   const { passwordFile } = operator
   const headers: Record<string, string> =
     passwordFile === undefined
       ? {}
       : { authorization: `Basic ${Buffer.from(`imds-api:${readSecretFile(passwordFile)}`).toString('base64')}` }
-  const response = await fetch(`http://${formatHostPort(operator)}${path}`, {
+  const response = await fetch(`http://${formatHostPort(operator)}/conditions`, {
     headers,
     signal: AbortSignal.timeout(TIMEOUT_MS),
   })
-  if (!statuses.includes(response.status)) throw new Error(`${path} has status ${response.status}`)
-  return response
+  if (response.status !== 200) throw new Error(`/conditions has status ${response.status}`)
+  return (await response.json()) as ServiceConditions
 }

@@ -8,11 +8,6 @@ import { keyOf, type ResourceKey } from './kit/affected.ts'
 import type { Representation, Site } from './kit/forms.ts'
 import { nullable, Time } from './kit/schemas.ts'
 
-/** The types of resources that have events: all of an account. */
-export const EVENT_TYPES = ALL_ROWS.filter(({ table, isOfRegion }) => table !== undefined && isOfRegion !== true)
-  .map(({ type }) => type)
-  .sort()
-
 const Nested = Type.Object(
   { id: Type.String(), resource_type: Type.String(), url: Type.String({ format: 'uri' }) },
   { title: 'NestedResource', additionalProperties: true },

@@ -4,7 +4,7 @@
  */
 import type { FastifyRequest } from 'fastify'
 import { sql } from 'kysely'
-import Type, { type Static, type TSchema } from 'typebox'
+import Type, { type Static } from 'typebox'
 import type { Socket } from 'node:net'
 import type { Log } from '../../runtime/log-codes.ts'
 import { buildAudit, type WriteAudit } from '../http/audit.ts'
@@ -57,42 +57,12 @@ export interface ComputeParts {
 
 const MAX_WAIT_SECONDS = 60
 
-const Nullable = <T extends TSchema>(schema: T) => Type.Union([schema, Type.Null()])
-const Action = Type.Object({
-  id: Type.Integer(),
-  action: Type.String(),
-  requested_at: Type.String(),
-  image: Nullable(Type.String()),
-  console: Type.Union([Type.Object({ token: Type.String(), expires: Type.String() }), Type.Null()]),
-  server: Type.Object({
-    id: Type.String(),
-    revision: Type.Integer(),
-    image: Type.String(),
-    server_type: Type.Object({
-      id: Type.String(),
-      handle: Type.String(),
-      cores: Type.Integer(),
-      ram: Type.Integer(),
-      disk_size: Type.Integer(),
-    }),
-    disk_encrypted: Type.Boolean(),
-    compatibility_mode: Type.Boolean(),
-    interfaces: Type.Array(
-      Type.Object({
-        id: Type.String(),
-        mac_address: Type.String(),
-        ipv4_address: Type.String(),
-        prefix_length: Nullable(Type.Integer()),
-        ipv6_address: Nullable(Type.String()),
-        ipv6_prefix: Nullable(Type.String()),
-      }),
-    ),
-  }),
-})
 /** As formatTime. */
 const formatted = (time: string) => sql`to_char(${sql.ref(time)} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"')`
-/** An action, with its server as a hypervisor needs it. `image`: the snapshot that is made or deleted. */
-const SHOWN_ACTION = sql<Static<typeof Action>>`json_build_object(
+/**
+ * An action, with its server as a hypervisor needs it (docs/compute.md). `image`: the snapshot that is made or deleted.
+ */
+const ACTION = sql<object>`json_build_object(
   'id', action.id, 'action', action.kind, 'requested_at', ${formatted('action.requested_at')}, 'image', action.image_id,
   'console', case when action.console_token is not null and servers.console_token_expires is not null then
     json_build_object('token', action.console_token, 'expires', ${formatted('servers.console_token_expires')}) end,
@@ -106,24 +76,9 @@ const SHOWN_ACTION = sql<Static<typeof Action>>`json_build_object(
         'prefix_length', ipv4_prefix_length, 'ipv6_address', ipv6_address, 'ipv6_prefix', ipv6_prefix)
         order by created_at, id)
       from interfaces where interfaces.server_id = servers.id), '[]')))`
-const Server = Type.Object({
-  id: Type.String(),
-  status: Type.String(),
-  hypervisor: Type.String(),
-  migrating_to: Nullable(Type.String()),
-  sealed_at: Nullable(Type.String()),
-  revision: Type.Integer(),
-})
 const Report = Type.Object({
   outcome: Type.Enum(['succeeded', 'failed']),
   fault: Type.Optional(Type.String({ maxLength: 1000 })),
-})
-const Finished = Type.Object({
-  id: Type.Integer(),
-  server: Type.String(),
-  action: Type.String(),
-  outcome: Type.String(),
-  fault: Nullable(Type.String()),
 })
 const OfHypervisor = Type.Object({ hypervisor: Type.String() })
 const OfServer = Type.Object({ id: Type.String() })
@@ -176,7 +131,6 @@ function addActionRoutes(server: ApiServer, parts: ComputeParts): void {
             Type.String({ pattern: '^[0-9]{1,2}$', hint: 'a number of seconds of one or two digits' }),
           ),
         }),
-        response: { 200: Type.Array(Action) },
       },
     },
     async ({ params, query, raw: { socket } }) => {
@@ -195,7 +149,6 @@ function addActionRoutes(server: ApiServer, parts: ComputeParts): void {
           action: Type.String({ pattern: '^[0-9]{1,15}$', hint: 'the id of an action' }),
         }),
         body: Report,
-        response: { 200: Finished },
       },
     },
     async ({ params, body, id: requestId }, reply) => {
@@ -233,7 +186,7 @@ async function fetchActions(
   hypervisor: string,
   waitMs: number,
   socket: Socket,
-): Promise<Static<typeof Action>[]> {
+): Promise<readonly object[]> {
   const until = performance.now() + waitMs
   const waiter = new Waiter()
   waiters.add(hypervisor, waiter)
@@ -242,9 +195,9 @@ async function fetchActions(
   socket.once('close', wake)
   try {
     while (!socket.destroyed) {
-      const actions = await giveOutActions(db, hypervisor, retrySeconds, SHOWN_ACTION)
+      const actions = await giveOutActions(db, hypervisor, retrySeconds, ACTION)
       const left = until - performance.now()
-      if (actions.length > 0 || left <= 0 || waiters.isClosed) return [...actions]
+      if (actions.length > 0 || left <= 0 || waiters.isClosed) return actions
       await waiter.wait(Math.min(left, pollMs))
     }
     return []
@@ -259,7 +212,7 @@ function addPlacementRoutes(server: ApiServer, parts: ComputeParts): void {
     ({ raw: { socket } }: Pick<FastifyRequest, 'raw'>) =>
     (hypervisor: string) =>
       mayActFor(socket, hypervisor)
-  const schema = { params: OfServer, response: { 200: Server } }
+  const schema = { params: OfServer }
   server.get('/servers/:id', { schema }, async (request) =>
     formatPlacement(await findPlacement(parts.db, request.params.id, mayActForOf(request))),
   )

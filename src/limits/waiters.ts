@@ -1,6 +1,7 @@
 /** Requests that wait for a change of something, by its name. */
+import type { Socket } from 'node:net'
 import { ByOwner } from './by-owner.ts'
-import type { Waiter } from './waiter.ts'
+import { Waiter } from './waiter.ts'
 
 export class Waiters extends ByOwner<Waiter> {
   /** True after `close`: no request may wait any more. */
@@ -14,5 +15,34 @@ export class Waiters extends ByOwner<Waiter> {
   close(): void {
     this.isClosed = true
     this.wake('')
+  }
+
+  /**
+   * Reads until there is a result: again at each wake of `name`, and after `pollMs`. Undefined: there is none after
+   * `waitMs`, the peer has gone, or no request may wait. It never reads for a peer that has gone.
+   */
+  async until<Result>(
+    name: string,
+    socket: Socket,
+    { waitMs, pollMs }: { readonly waitMs: number; readonly pollMs: number },
+    read: () => Promise<Result | undefined>,
+  ): Promise<Result | undefined> {
+    const untilMs = performance.now() + waitMs
+    const waiter = new Waiter()
+    const wake = () => waiter.wake()
+    this.add(name, waiter)
+    socket.once('close', wake)
+    try {
+      while (!socket.destroyed) {
+        const result = await read()
+        const leftMs = untilMs - performance.now()
+        if (result !== undefined || leftMs <= 0 || this.isClosed) return result
+        await waiter.wait(Math.min(leftMs, pollMs))
+      }
+      return undefined
+    } finally {
+      socket.off('close', wake)
+      this.remove(name, waiter)
+    }
   }
 }

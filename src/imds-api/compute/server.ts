@@ -5,7 +5,6 @@
 import type { FastifyRequest } from 'fastify'
 import { sql } from 'kysely'
 import Type, { type Static } from 'typebox'
-import type { Socket } from 'node:net'
 import type { Log } from '../../runtime/log-codes.ts'
 import { buildAudit, type WriteAudit } from '../http/audit.ts'
 import type { AccountChanges } from '../changes/account-changes.ts'
@@ -24,7 +23,6 @@ import { notFound } from '../model/refusal.ts'
 import { buildServer, type ApiServer, type ApiServerSettings } from '../http/server.ts'
 import { mayActFor, namesOfCaller } from './caller.ts'
 import type { Waiters } from '../../limits/waiters.ts'
-import { Waiter } from '../../limits/waiter.ts'
 import type { Db } from '../database/transaction.ts'
 
 declare module 'fastify' {
@@ -109,7 +107,7 @@ export function buildComputeServer(parts: ComputeParts, tls: ApiServerSettings['
 }
 
 function addActionRoutes(server: ApiServer, parts: ComputeParts): void {
-  const { db, accounts, count, log } = parts
+  const { db, accounts, waiters, retrySeconds, pollMs, count, log } = parts
   const checkHypervisor = async (request: FastifyRequest): Promise<void> => {
     const { hypervisor } = request.params as Static<typeof OfHypervisor>
     const isKnown =
@@ -133,9 +131,14 @@ function addActionRoutes(server: ApiServer, parts: ComputeParts): void {
         }),
       },
     },
-    async ({ params, query, raw: { socket } }) => {
+    async ({ params: { hypervisor }, query, raw: { socket } }) => {
       const waitMs = Math.min(Number(query.wait ?? 0), MAX_WAIT_SECONDS) * 1000
-      return fetchActions(parts, params.hypervisor, waitMs, socket)
+      // An action that is sent on a closed connection would wait until it is given out again.
+      const actions = await waiters.until(hypervisor, socket, { waitMs, pollMs }, async () => {
+        const ready = await giveOutActions(db, hypervisor, retrySeconds, ACTION)
+        return ready.length > 0 ? ready : undefined
+      })
+      return actions ?? []
     },
   )
 
@@ -178,33 +181,6 @@ function addActionRoutes(server: ApiServer, parts: ComputeParts): void {
       return { id, server: serverId, action: kind, outcome, fault }
     },
   )
-}
-
-/** Gives out actions of a hypervisor: at once, or the first that come within a time while its connection is open. */
-async function fetchActions(
-  { db, waiters, retrySeconds, pollMs }: ComputeParts,
-  hypervisor: string,
-  waitMs: number,
-  socket: Socket,
-): Promise<readonly object[]> {
-  const until = performance.now() + waitMs
-  const waiter = new Waiter()
-  waiters.add(hypervisor, waiter)
-  // An action that is sent on a closed connection would wait until it is given out again.
-  const wake = () => waiters.wake(hypervisor)
-  socket.once('close', wake)
-  try {
-    while (!socket.destroyed) {
-      const actions = await giveOutActions(db, hypervisor, retrySeconds, ACTION)
-      const left = until - performance.now()
-      if (actions.length > 0 || left <= 0 || waiters.isClosed) return actions
-      await waiter.wait(Math.min(left, pollMs))
-    }
-    return []
-  } finally {
-    socket.off('close', wake)
-    waiters.remove(hypervisor, waiter)
-  }
 }
 
 function addPlacementRoutes(server: ApiServer, parts: ComputeParts): void {

@@ -5,7 +5,6 @@
  */
 import type { FastifyRequest } from 'fastify'
 import { ByOwner } from '../../../limits/by-owner.ts'
-import { Waiter } from '../../../limits/waiter.ts'
 import { Waiters } from '../../../limits/waiters.ts'
 import { accountOf } from '../../auth/caller.ts'
 import { Refusal } from '../../model/refusal.ts'
@@ -29,7 +28,7 @@ export class Waits {
   /** By what they wait for: an account, or a resource. */
   readonly #waiters = new Waiters()
   /** By account, and by account and client. */
-  readonly #callers = new ByOwner<Waiter>()
+  readonly #callers = new ByOwner<object>()
   readonly #checkIntervalMs: number
 
   /** A request reads again after `checkIntervalMs` at the latest. */
@@ -65,27 +64,16 @@ export class Waits {
     const client = `${accountId} ${request.caller.id}`
     if (this.#callers.countOf(accountId) >= WAITS_OF_ACCOUNT || this.#callers.countOf(client) >= WAITS_OF_CLIENT)
       throw TOO_MANY
-    const untilMs = performance.now() + seconds * 1_000
     const { socket } = request.raw
-    const waiter = new Waiter()
-    const wake = () => waiter.wake()
-    for (const caller of [accountId, client]) this.#callers.add(caller, waiter)
-    this.#waiters.add(name, waiter)
+    const wait = {}
+    for (const caller of [accountId, client]) this.#callers.add(caller, wait)
     socket.setMaxListeners(MAX_LISTENERS)
-    socket.once('close', wake)
     request.share.leave()
+    const times = { waitMs: seconds * 1_000, pollMs: this.#checkIntervalMs }
     try {
-      while (!socket.destroyed) {
-        const result = await readInTurn(request, read)
-        const leftMs = untilMs - performance.now()
-        if (result !== undefined || leftMs <= 0 || this.#waiters.isClosed) return result
-        await waiter.wait(Math.min(leftMs, this.#checkIntervalMs))
-      }
-      return undefined
+      return await this.#waiters.until(name, socket, times, () => readInTurn(request, read))
     } finally {
-      socket.off('close', wake)
-      this.#waiters.remove(name, waiter)
-      for (const caller of [accountId, client]) this.#callers.remove(caller, waiter)
+      for (const caller of [accountId, client]) this.#callers.remove(caller, wait)
     }
   }
 }

@@ -4,7 +4,7 @@
  */
 import { pino } from 'pino'
 import t, { type Test } from 'tap'
-import { buildHypervisorCheck } from '../../src/imds-api/service/background.ts'
+import { buildAnnouncement } from '../../src/imds-api/service/background.ts'
 import { enqueueAgain, enqueueAllServers } from '../../src/imds-api/changes/rebuild.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
 import { CommandFailure } from '../../src/runtime/exit-status.ts'
@@ -194,23 +194,27 @@ t.test('a store that has the region of another database is left alone, until rec
   const open = openOwnRegion(db, () => Promise.resolve(store), log)
   await t.rejects(open(), /: imds-api reconcile$/, 'imds-api publishes nothing there')
   await store.fleet.drain('hv-of-another', '2026-11-20T15:04:05Z')
-  const check = buildHypervisorCheck({
-    database: api.database,
-    storeOpener: { open: () => Promise.resolve(store) },
-    log,
-  } as unknown as ServiceParts)
-  await t.rejects(check.check(), foreignRegion)
-  t.strictSame(
-    [...(await store.fleet.drained()).keys()],
-    ['hv-of-another'],
-    'the other one has its drained hypervisors',
-  )
+  const reasons: string[] = []
+  const announce = async () => {
+    const announcement = buildAnnouncement({
+      database: api.database,
+      storeOpener: { open: () => Promise.resolve(store) },
+      log: { debug: ({ reason }: { readonly reason: string }) => reasons.push(reason) },
+    } as unknown as ServiceParts)
+    announcement.start()
+    await announcement.stop()
+    return [...(await store.fleet.drained()).keys()]
+  }
+  t.strictSame(await announce(), ['hv-of-another'], 'the other one has its drained hypervisors')
+  t.match(reasons, [foreignRegion])
   t.match(await reconcile(), { status: 0, stdout: /\nit takes over the region, / })
   const { database_id: own } = await db.selectFrom('region').select('database_id').executeTakeFirstOrThrow()
   t.equal(await store.fleet.database(), own)
   await open()
   t.match(await dryRun(), { status: 0 })
   t.strictSame(await listed(store), ids.toSorted())
+  await db.updateTable('hypervisors').set({ drained_at: new Date() }).where('name', '=', 'hv-1').execute()
+  t.strictSame([await announce(), reasons.length], [['hv-1'], 1], 'its own are announced')
 })
 
 t.test('a server that was published to a Redis which another process has left is published again', async (t) => {

@@ -43,6 +43,13 @@ export async function readHypervisorUsage(db: Db): Promise<readonly HypervisorUs
   return rows
 }
 
+/** Since when hypervisors are drained, by their names. */
+export async function readDrained(db: Db): Promise<ReadonlyMap<string, string>> {
+  const drained = db.selectFrom('hypervisors').select(['name', 'drained_at']).where('drained_at', 'is not', null)
+  const rows = await drained.where('removed_at', 'is', null).execute()
+  return new Map(rows.map(({ name, drained_at }) => [name, drained_at!.toISOString()]))
+}
+
 /** The RAM of those that get new servers, in MB. */
 export function openRam(all: readonly HypervisorUsage[]): Pick<HypervisorUsage, 'ram' | 'free'> {
   const open = all.filter((one) => one.drained_at === null)

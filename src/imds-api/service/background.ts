@@ -4,7 +4,7 @@ import { VERSION } from '../../runtime/installation.ts'
 import { PeriodicTask } from '../../runtime/periodic-task.ts'
 import { purgeActions } from '../changes/action-queue.ts'
 import { purgeKeys } from '../changes/keyed-change.ts'
-import { readHypervisorUsage } from '../changes/hypervisors.ts'
+import { readDrained } from '../changes/hypervisors.ts'
 import { purgeServers } from '../changes/server-purge.ts'
 import { EVENTS_CHANNEL, purgeEvents } from '../changes/events.ts'
 import { readConditions, type ServiceStateParts } from '../conditions/table.ts'
@@ -13,13 +13,12 @@ import type { Database } from '../database/open.ts'
 import { purgeEach } from '../database/purge.ts'
 import { InvitationSender } from '../mail/sender.ts'
 import { buildSmtp } from '../mail/smtp.ts'
-import { HypervisorCheck } from '../publish/hypervisor-check.ts'
 import { MAX_BATCH_SERVERS, OutboxPublisher } from '../publish/outbox-publisher.ts'
 import { checkRegion, openOwnRegion } from '../publish/region-database.ts'
 import type { Auth } from './rest.ts'
 import type { ServiceParts } from './service-parts.ts'
 
-const PURGE_INTERVAL_MS = 3_600_000
+const [ANNOUNCEMENT_INTERVAL_MS, PURGE_INTERVAL_MS] = [60_000, 3_600_000]
 
 /** Publishes the servers that change. */
 export function buildPublisher({ database, databaseReport, storeOpener, metrics, log }: ServiceParts): OutboxPublisher {
@@ -52,16 +51,23 @@ export function buildSender({
   })
 }
 
-/** Announces imds-api in the store. */
-export function buildHypervisorCheck({ database, storeOpener, log }: ServiceParts): HypervisorCheck {
-  return new HypervisorCheck({
-    hypervisors: () => readHypervisorUsage(database.background.db),
-    announce: async (drained) => {
-      const { fleet } = await storeOpener.open()
-      await checkRegion(database.background.db, fleet)
-      await fleet.announceControlPlane({ version: VERSION, seenAt: new Date().toISOString() }, drained)
-    },
-    log,
+/**
+ * Announces imds-api and the drained hypervisors in the store, at the start and every minute, so that imdsctl refuses
+ * changes that imds-api would overwrite.
+ */
+export function buildAnnouncement({
+  database,
+  storeOpener,
+  log,
+}: Pick<ServiceParts, 'database' | 'storeOpener' | 'log'>): PeriodicTask {
+  const { db } = database.background
+  const announce = async () => {
+    const { fleet } = await storeOpener.open()
+    await checkRegion(db, fleet)
+    await fleet.announceControlPlane({ version: VERSION, seenAt: new Date().toISOString() }, await readDrained(db))
+  }
+  return new PeriodicTask(announce, ANNOUNCEMENT_INTERVAL_MS, ({ message }) => {
+    log.debug({ reason: message }, 'imds-api was not announced; trying again in a minute')
   })
 }
 

@@ -11,7 +11,7 @@ import { openStore } from '../../store/open.ts'
 import { StoreUnavailable } from '../../store/publisher.ts'
 import {
   buildConditionCheck,
-  buildHypervisorCheck,
+  buildAnnouncement,
   buildPublisher,
   buildPurge,
   buildSender,
@@ -78,7 +78,7 @@ export async function startApi(config: ApiConfig, log: Log): Promise<Api> {
     }
     const operators = buildOperatorListener(parts, state)
     listeners.push(operators)
-    const checks = [buildHypervisorCheck(parts), buildConditionCheck(state, log)]
+    const checks = [buildAnnouncement(parts), buildConditionCheck(state, log)]
     background.push(publisher, sender, ...checks, listenForEvents(parts), buildPurge(parts, auth))
     const hypervisors = buildComputeListener(parts)
     listeners.push(hypervisors)

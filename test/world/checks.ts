@@ -150,7 +150,7 @@ export class Checks {
       known.served.clear()
       this.#stopMachines(({ hypervisor }) => hypervisor === name)
     }
-    for (const [key, { hypervisor }] of this.senders) if (hypervisor === name) this.senders.delete(key)
+    this.#forgetSenders(name)
   }
 
   /** The store has lost something: reports may be gone. */
@@ -234,6 +234,10 @@ export class Checks {
       )
   }
 
+  #forgetSenders(name: string): void {
+    for (const [key, { hypervisor }] of this.senders) if (hypervisor === name) this.senders.delete(key)
+  }
+
   #checkStart({ name, host }: Hypervisor, life: Life, known: Known): void {
     const { journal, ageMs, isComplete } = life.restored!
     const isOfOtherTime = known.writtenAtMs.some((atMs) => Math.abs(this.#time.wallMs() - atMs) > MAX_AGE_MS)
@@ -246,6 +250,7 @@ export class Checks {
       known.forget(this.#time.nowMs) // nothing is left that knows
       this.reports.forget(({ hypervisor }) => hypervisor === name)
       this.#stopMachines(({ hypervisor }) => hypervisor === name)
+      this.#forgetSenders(name)
       return
     }
     // no file says which instances the store no longer has (journal.ts): until a resync, addresses they lost are contested

@@ -77,14 +77,16 @@ export function plan(
   const { order = 0 } = loaded.kind === 'record' || loaded.kind === 'removed' ? loaded : {}
   if (isAhead(order, wall())) return fault(AHEAD)
   if (loaded.kind === 'removed')
-    return current !== undefined && order < seen ? { kind: 'behind' } : { kind: 'remove', movedTo: undefined, order }
+    return current !== undefined && order < current.order
+      ? { kind: 'behind' }
+      : { kind: 'remove', movedTo: undefined, order }
   const validated = validate(loaded, userDataMaxBytes)
   if (!validated.ok) return fault({ reason: validated.reason, faults: validated.faults })
   const { value: record } = validated
   const isElsewhere = hypervisor !== undefined && !record.instance.hypervisors.includes(hypervisor)
   if (isElsewhere && current === undefined) return { kind: 'remove', movedTo: record, order }
-  // what was removed at this order, or later, does not come back without a later publish
-  if (current === undefined ? seen > 0 && order <= seen : order < seen) return { kind: 'behind' }
+  // what was removed or replaced at this order, or later, does not come back without a later publish
+  if (seen > 0 && order <= seen && order !== current?.order) return { kind: 'behind' }
   if (isElsewhere) return { kind: 'remove', movedTo: record, order }
   const isSame = digest !== undefined && current?.digest === digest
   return isSame ? { kind: 'keep' } : { kind: 'replace', record }

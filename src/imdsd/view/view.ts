@@ -189,9 +189,12 @@ export class View {
     for (const { network, range } of ranges) this.#indexes.get(network)?.setConfirmed(range, false)
   }
 
-  /** The latest order that the view has seen of an id, of its record or of its removal; 0: none. */
+  /**
+   * The latest order up to which the view has seen an id: its record, its removal, or all that was published. 0: none. An
+   * instance that the store did not have at a comparison may be in the view by an earlier record.
+   */
   seen(id: string): number {
-    return this.#instances.get(id)?.order ?? this.#seenRemoved(id)
+    return Math.max(this.#instances.get(id)?.order ?? 0, this.#seenRemoved(id))
   }
 
   /** The latest order that the view has seen at all. */

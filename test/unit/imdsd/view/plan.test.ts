@@ -103,6 +103,15 @@ test('E3: what is earlier than the view has seen is not applied, and equal to a 
     'behind',
     'replace',
   ])
+  // a comparison at 7 did not have it, so what it had between was replaced by then
+  expect([4, 5, 6, 7, 8].map((order) => kindOf(record({}, 'x', order), served, 7))).toEqual([
+    'behind',
+    'replace',
+    'behind',
+    'behind',
+    'replace',
+  ])
+  expect(kindOf(gone(6), served, 7), 'a removal gives no address').toBe('remove')
   const elsewhere = (order: number) => record({ hypervisors: ['hv2'] }, 'x', order)
   expect([4, 6].map((order) => kindOf(elsewhere(order), served, 5))).toEqual(['behind', 'remove'])
   expect(kindOf(elsewhere(4), undefined, 5)).toBe('remove') // it would not enter the view

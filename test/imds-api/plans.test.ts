@@ -48,7 +48,7 @@ const PARTIAL: Readonly<Record<string, string>> = {
 
 /** The statements that may read a table as a whole. */
 const COUNTS: readonly { readonly statement: RegExp; readonly why: string }[] = [
-  { statement: /^with used as \( select location.hypervisor/, why: 'RAM of the region: for a scrape, and each minute' },
+  { statement: /^with used as \( select location.hypervisor/, why: 'RAM of the region: for a scrape' },
   { statement: /^select kind, range, .* from address_pools/, why: 'pools of the region: for a scrape' },
   { statement: /^select count\(distinct server_id\) as length, .* from outbox$/, why: 'what waits: for a scrape' },
   { statement: /^update outbox set retry_at = null/, why: 'all failed publishes, when all are due' },

@@ -3,25 +3,22 @@
  * on the same hosts: a backup is restored, the fleet is upgraded, a hypervisor is replaced. Debian's Redis, PostgreSQL,
  * Prometheus and ssh have their own configurations, and all users are those of the pages.
  */
-import { readFileSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { bootBareHost, withoutSystemd, type BootedHost } from '../support/netns/booted-host.ts'
+import { withoutSystemd, type BootedHost } from '../support/netns/booted-host.ts'
 import type { Guest, Link } from '../support/netns/namespaces.ts'
+import { bootRegion, HYPERVISORS, runInSteps } from '../support/netns/region-hosts.ts'
 import { without } from '../support/packages.ts'
 import { makeRepository } from '../support/programs/apt-repository.ts'
 import { until } from '../support/programs/daemon.ts'
 import { must } from '../support/programs/processes.ts'
-import { serveDirectory } from '../support/programs/web-server.ts'
 import { shortDirectory } from '../support/test-directory.ts'
-import { executed } from '../tools/documents.ts'
+import { executed, read } from '../tools/documents.ts'
 
-t.setTimeout(900_000) // as under `npm test`: it builds the packages, and installs Node.js three times
+t.setTimeout(1_150_000) // as under `npm test`: it builds the packages, and installs Node.js four times
 /** Of the packages. The newest one is installed first. */
 const VERSIONS = ['1.0.0', '1.0.1']
-const UNITS = ['redis-server.service', 'postgresql.service', 'postgresql@.service', 'prometheus.service']
-/** Each hypervisor with its address. */
-const HYPERVISORS = { hv1: '10.1.0.11', hv2: '10.1.0.12', hv3: '10.1.0.13' }
 /** Requests the instance id repeatedly until the file $0 exists. Prints each failure, then the number of responses. */
 const POLL = `
 n=0
@@ -32,67 +29,16 @@ done 2>&1
 echo "$n responses"
 `
 
-/** Joins the hosts to the network 10.1.0.0/24: the first has the address .10, the others .11, .12, .13. */
-async function connect([control, ...others]: readonly BootedHost[]): Promise<void> {
-  const ip = ({ within }: BootedHost, command: string) => must([...within, 'ip', ...command.split(' ')])
-  await ip(control!, 'link add mgmt type bridge')
-  await ip(control!, 'address add 10.1.0.10/24 dev mgmt')
-  await ip(control!, 'link set mgmt up')
-  for (const [i, other] of others.entries()) {
-    await ip(control!, `link add to${i} master mgmt type veth peer name mgmt netns ${other.pid}`)
-    await ip(control!, `link set to${i} up`)
-    await ip(other, `address add 10.1.0.1${i + 1}/24 dev mgmt`)
-    await ip(other, 'link set mgmt up')
-  }
-}
-
-/** Lets root of the first host log in at the others, which it knows by their names. */
-async function addSsh([control, ...others]: readonly BootedHost[]): Promise<void> {
-  await control!.shell(
-    'mkdir -p /root/.ssh && rm -f /root/.ssh/* && ssh-keygen -q -t ed25519 -N "" -f /root/.ssh/id_ed25519',
-  )
-  const names = Object.entries(HYPERVISORS).map(([name, address]) => `${address} ${name}\n`)
-  await control!.shell('cat >> /etc/hosts; echo "StrictHostKeyChecking accept-new" > /root/.ssh/config', names.join(''))
-  const key = await control!.shell('cat /root/.ssh/id_ed25519.pub')
-  for (const other of others) {
-    await other.shell('mkdir -p /root/.ssh /run/sshd && cat > /root/.ssh/authorized_keys && ssh-keygen -A', key)
-    await other.shell('/usr/sbin/sshd -o UsePAM=no')
-  }
-}
-
 const skip =
   withoutSystemd() ||
   without('redis-server', 'postgres', 'prometheus', 'sshd', 'strip', 'gpg', 'dpkg-scanpackages', 'curl', 'openssl')
 
 t.test('from empty hosts to a guest, by the commands of the page', { skip }, async (t) => {
   const served = await makeRepository(t, VERSIONS)
-  const control = await bootBareHost(t, [])
-  const [hv1, hv2, hv3] = [await bootBareHost(t, []), await bootBareHost(t, []), await bootBareHost(t, [])]
-  const hosts = [control, hv1, hv2, hv3]
-  await connect(hosts)
-  let url = ''
-  for (const host of hosts) {
-    url = await serveDirectory(t, host, served)
-    // Debian's repositories cannot be reached, and the index of man pages takes long
-    await host.shell('rm -rf /etc/apt/sources.list* /var/lib/apt/lists/* /var/lib/man-db/auto-update')
-    await host.shell('mkdir -p /etc/apt/sources.list.d')
-  }
-  for (const unit of UNITS)
-    await control.shell(
-      `cat > /usr/lib/systemd/system/${unit}`,
-      readFileSync(`/usr/lib/systemd/system/${unit}`, 'utf8'),
-    )
-  // as their installation does. systemd here has no directory for what postgresql-generator makes
-  await control.shell(
-    'mkdir /etc/systemd/system/postgresql.service.wants && ln -s /usr/lib/systemd/system/postgresql@.service ' +
-      '/etc/systemd/system/postgresql.service.wants/postgresql@15-main.service && ' +
-      'systemctl daemon-reload && systemctl start redis-server postgresql',
-  )
-  await addSsh(hosts)
-  const run = (host: BootedHost, code: string) =>
-    host.shell(
-      `export DEBIAN_FRONTEND=noninteractive PATH=/usr/local/bin:$PATH; exec 2>&1; ${code.replaceAll('https://packages.example.com', url)}`,
-    )
+  const region = await bootRegion(t, served)
+  const { control, run } = region
+  const [hv1, hv2, hv3] = region.hypervisors
+  const hosts = [control, ...region.hypervisors]
 
   await t.test('packages, keys, Redis, PostgreSQL', async (t) => {
     for (const host of hosts) await run(host, executed('docs/region.md', 'packages'))
@@ -106,11 +52,11 @@ t.test('from empty hosts to a guest, by the commands of the page', { skip }, asy
     const named = block.replace('name=hv1 address=10.1.0.11', `name=${name} address=${HYPERVISORS[name]}`)
     t.match(await run(host, named), '"ready":true')
   }
-  const redis = (user: string, command: string) => {
+  const redis = (user: string, command: string, server = 'control') => {
     const as = user === '' ? '' : `REDISCLI_AUTH=$(cat /root/region/${user}.password) `
     const option = user === '' ? '' : `--user ${user} `
     return control.shell(
-      `${as}redis-cli --tls --cacert /root/region/ca.crt -h control.gb1.example.com ${option}${command} 2>&1`,
+      `${as}redis-cli --tls --cacert /root/region/ca.crt -h ${server}.gb1.example.com ${option}${command} 2>&1`,
     )
   }
 
@@ -240,7 +186,10 @@ t.test('from empty hosts to a guest, by the commands of the page', { skip }, asy
 
   await t.test('the fleet goes back to the former version and to the new one, and no request is refused', async (t) => {
     const stop = poll(t)
-    for (const version of [VERSIONS[0]!, VERSIONS[1]!, VERSIONS[1]!]) {
+    const api = executed('docs/operations/imds-api.md', 'upgrade-api')
+    for (const version of VERSIONS) {
+      await run(control, `version=${version}\n${api.replace(/api1=.* api2=[\d.]+/, 'control=127.0.0.1')}`)
+      t.match(await control.shell('imds-api --version'), version)
       const block = `version=${version}\n${executed('docs/operations/jobs.md', 'upgrade')}`
       const listed = await run(control, block)
       t.match(listed, new RegExp(`^hv1 +${version} [^]*^hv2 +${version} `, 'm'))
@@ -249,39 +198,137 @@ t.test('from empty hosts to a guest, by the commands of the page', { skip }, asy
     t.equal(await ask(), server.id)
   })
 
-  await t.test('a hypervisor is replaced by a further one, and its guest is served all the time', async (t) => {
-    const region = '/etc/imds/region.yaml'
-    await control.shell(`sed -i '/name: hv1/{p;s/hv1/hv3/}' ${region}`)
-    t.match(await run(control, `imds-api apply ${region}`), '+ hypervisor hv3')
-    await run(control, executed('docs/region.md', 'copy').replace('hv1=10.1.0.11 hv2=10.1.0.12', 'hv3=10.1.0.13'))
-    await install(t, hv3, 'hv3')
+  /** Runs a block that replaces a hypervisor while its guest asks, with `migrate`, and failures at its last steps. */
+  const replace = async (t: Test, block: string, from: BootedHost, to: BootedHost, name: string, failing: string) => {
     await control.shell(
-      'cat > /usr/local/bin/migrate && chmod +x /usr/local/bin/migrate',
-      '#!/bin/sh -e\nssh hv3 imdsctl wait "$1"\ntouch /tmp/migrating\nuntil [ -e /tmp/migrated ]; do sleep 0.1; done\n',
+      'rm -f /tmp/migrat*; cat > /usr/local/bin/migrate; chmod +x /usr/local/bin/migrate',
+      `#!/bin/sh -e\nssh ${name} imdsctl wait "$1"\ntouch /tmp/migrating\nuntil [ -e /tmp/migrated ]; do sleep 0.1; done\n`,
     )
     const stop = poll(t)
-    const block = executed('docs/operations/jobs.md', 'replace with imds-api')
-      .replace(
-        'imds-api apply region.yaml',
-        `sed -i '/name: hv1/s/ }/, removed: true }/' ${region} && imds-api apply ${region}`,
-      )
-      .replace('--to hv2', '--to hv3')
-      .replace('--to hv2', '--to hv3')
-    const replaced = run(control, block)
-    await until(() => control.shell('test -e /tmp/migrating').then(isTrue, isFalse), 'the migration', 120_000)
-    await hv1.hypervisor.handOver(server.link, hv3.hypervisor)
+    const replaced = runInSteps(t, region, block, failing)
+    await until(() => control.shell('test -e /tmp/migrating').then(isTrue, isFalse), 'the migration', 300_000)
+    await from.hypervisor.handOver(server.link, to.hypervisor)
     await control.shell('touch /tmp/migrated')
-    t.match(await replaced, /\n- hypervisor hv1\nhv1 is forgotten\n/)
+    const { printed, failed } = await replaced
     t.match(await stop(), /^\d+ responses\n$/)
-    t.equal(await ask(), server.id)
-    t.match(await run(hv3, executed('docs/region.md', 'restart hypervisor')), / 0 failures$/m)
-    t.equal(await ask(), server.id)
     t.match(
-      await hv1.shell('systemctl is-enabled imds.service imds.socket imds-firewall.service || true'),
+      await from.shell('systemctl is-enabled imds.service imds.socket imds-firewall.service || true'),
       /^(disabled\n){3}$/,
     )
-    t.notMatch(await hv1.shell('systemctl is-active imds.service imds.socket || true'), /^active/m)
+    t.notMatch(await from.shell('systemctl is-active imds.service imds.socket || true'), /^active/m)
+    t.match(await run(to, executed('docs/region.md', 'restart hypervisor')), / 0 failures$/m)
+    t.equal(await ask(), server.id)
+    return { printed, failed }
+  }
+
+  await t.test('a hypervisor is replaced by a further one, and its guest is served all the time', async (t) => {
+    const file = '/etc/imds/region.yaml'
+    await control.shell(`sed -i '/name: hv1/{p;s/hv1/hv3/}' ${file}`)
+    t.match(await run(control, `imds-api apply ${file}`), '+ hypervisor hv3')
+    await run(control, executed('docs/region.md', 'copy').replace('hv1=10.1.0.11 hv2=10.1.0.12', 'hv3=10.1.0.13'))
+    await install(t, hv3, 'hv3')
+    await control.shell(`sed -i '/name: hv1/s/ }/, removed: true }/' ${file}`)
+    const block = executed('docs/operations/jobs.md', 'replace with imds-api').replaceAll('--to hv2', '--to hv3')
+    const { printed, failed } = await replace(t, block, hv1, hv3, 'hv3', 'forget|apply')
+    t.match(printed, /\n- hypervisor hv1\n/)
+    t.equal(failed, 2)
     t.notMatch(await control.shell('imds-api hypervisors'), /^hv1/m)
+  })
+
+  await t.test('hv1 gets a replica of Redis, with the users of the first one', async () => {
+    for (const host of hosts) await host.shell('echo 10.1.0.11 new.gb1.example.com >> /etc/hosts')
+    const [certificate] = /openssl req -newkey[^]* server.crt\n/.exec(executed('docs/region.md', 'keys'))!
+    await control.shell('tar -C /root -c region | ssh hv1 tar -C /root -x')
+    await hv1.shell(`cd /root/region; ${certificate.replaceAll('control.gb1', 'new.gb1')}`)
+    await run(hv1, executed('docs/region.md', 'redis').replaceAll('control.gb1', 'new.gb1'))
+    await control.shell('ssh hv1 "cat > /etc/redis/users.acl" < /etc/redis/users.acl')
+    await hv1.shell(`cat >> /etc/redis/imds.conf << END
+replicaof control.gb1.example.com 6379
+tls-replication yes
+masteruser admin
+masterauth $(cat /root/region/admin.password)
+END
+systemctl restart redis-server`)
+    await until(async () => (await redis('admin', 'INFO replication', 'new')).includes('_status:up'), 'the replica')
+  })
+
+  await t.test('passwords change on all servers of Redis, and no request is refused', async (t) => {
+    const block = executed('docs/operations/jobs.md', 'rotate a password')
+      .replace(/^servers=(.*)$/m, 'servers="$1 rediss://new.gb1.example.com"')
+      .replace('user=imds-hv1 host=hv1', 'user=imds-hv3 host=hv3')
+    const [, forApi] = /`(user=imds-publisher [^`]*)`/.exec(read('docs/operations/jobs.md'))!
+    const stop = poll(t)
+    await hv1.shell('systemctl stop redis-server')
+    t.match(await run(control, `{ ${block}} || true`), 'stopped at rediss://new.gb1.example.com')
+    await hv1.shell('systemctl start redis-server')
+    for (const { user, changed, failing, failures } of [
+      { user: 'imds-hv3', changed: block, failing: 'new.*SAVE|^ssh', failures: 4 },
+      { user: 'imds-publisher', changed: block.replace(/^.*\n/, `${forApi!}\n`), failing: 'curl', failures: 1 },
+    ]) {
+      const old = await control.shell(`cat /root/region/${user}.password`)
+      t.equal((await runInSteps(t, region, changed, failing)).failed, failures)
+      for (const host of [control, hv1]) await host.shell('systemctl restart redis-server')
+      await control.shell('cat > /root/region/old.password', old)
+      for (const server of ['control', 'new']) {
+        await until(async () => /PONG|NOPERM/.test(await redis(user, 'PING', server)), 'Redis to answer')
+        const refused = await control.shell(
+          `cd /root/region; REDISCLI_AUTH=$(cat old.password) redis-cli --tls --cacert ca.crt -h ${server}.gb1.example.com --user ${user} PING 2>&1`,
+        )
+        t.match(refused, /WRONGPASS[^]*NOAUTH/, `${user} at ${server}, after a restart`)
+      }
+    }
+    t.match(await run(control, executed('docs/region.md', 'restart control')), / 0 failures$/m)
+    t.match(await run(hv3, executed('docs/region.md', 'restart hypervisor')), / 0 failures$/m)
+    t.match(await stop(), /^\d+ responses\n$/)
+  })
+
+  /** Empties the Redis of a host, which is then no replica. */
+  const empty = (host: BootedHost) =>
+    host.shell(
+      'systemctl stop redis-server; sed -i /^replicaof/d /etc/redis/imds.conf; rm -rf /var/lib/redis/*; systemctl start redis-server',
+    )
+
+  await t.test('a region of imds-api moves to another Redis, and no request is refused', async (t) => {
+    await empty(hv1)
+    const stop = poll(t)
+    const copy = executed('docs/operations/jobs.md', 'copy a region with imds-api')
+    t.equal((await runInSteps(t, region, copy, 'reconcile')).failed, 1)
+    const block = executed('docs/operations/jobs.md', 'move a region').replace('hv1 hv2', 'hv2 hv3')
+    await redis('admin', 'ACL DELUSER imds-hv2', 'new')
+    t.match(await run(control, `{ ${block}} || true`), /WRONGPASS[^]*stopped at hv2/)
+    await redis('admin', 'ACL LOAD', 'new')
+    t.equal((await runInSteps(t, region, block, '^ssh hv3')).failed, 2)
+    await control.shell('systemctl stop redis-server')
+    await run(hv3, executed('docs/region.md', 'restart hypervisor'))
+    t.match(await control.shell('systemctl restart imds-api; sleep 5; imds-api doctor'), / 0 failures$/m)
+    t.match(await stop(), /^\d+ responses\n$/)
+  })
+
+  await t.test('a hypervisor is replaced without imds-api', async (t) => {
+    const refused = await control.shell('imdsctl drain hv3 2>&1 || echo status $?')
+    t.match(refused, /imds-api publishes this region[^]*status 2/)
+    await control.shell('systemctl disable --now imds-api')
+    t.match(await redis('imds-publisher', "DEL 'imds:{gb1}:api'", 'new'), '1')
+    const block = executed('docs/operations/jobs.md', 'replace').replaceAll('hv1', 'hv3')
+    const { printed, failed } = await replace(t, block, hv3, hv2, 'hv2', '^migrate|evacuate hv3$|^ssh|forget')
+    t.match(printed, /\nhv3 is forgotten\n/)
+    t.equal(failed, 4)
+  })
+
+  await t.test('a region moves to another Redis without imds-api', async (t) => {
+    await empty(control)
+    const stop = poll(t)
+    const toControl = (block: string) => block.replace('new.gb1', 'control.gb1')
+    const copy = toControl(executed('docs/operations/jobs.md', 'copy a region'))
+    const { printed, failed } = await runInSteps(t, region, copy, 'import')
+    t.match(printed, /1 records, \d+ tombstones: moved\n[^]*1 records: 1 published/)
+    t.equal(failed, 1)
+    const block = toControl(executed('docs/operations/jobs.md', 'move a region')).replace('hv1 hv2', 'hv2')
+    t.equal((await runInSteps(t, region, block, 'curl')).failed, 1)
+    await hv1.shell('systemctl stop redis-server')
+    t.match(await run(hv2, executed('docs/region.md', 'restart hypervisor')), / 0 failures$/m)
+    t.match(await stop(), /^\d+ responses\n$/)
+    t.equal(await ask(), server.id)
   })
 })
 

@@ -17,11 +17,9 @@ import { ask, startClients, storeEqualsDatabase, watchRevisions } from '../suppo
 import { basic, startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 import { readEvents } from '../support/programs/event-reader.ts'
-import { runExample } from '../support/programs/example.ts'
 import { startPostgres } from '../support/programs/postgres.ts'
 import { freePort, startRedis } from '../support/redis/redis.ts'
 import { anAuthority } from '../support/redis/tls.ts'
-import { executed } from '../tools/documents.ts'
 import { openTestStore } from '../support/test-store.ts'
 import { without } from '../support/packages.ts'
 import { shortDirectory } from '../support/test-directory.ts'
@@ -98,27 +96,14 @@ t.test('behind HAProxy', { skip: without('postgres', 'haproxy') }, async (t) => 
     const others = await startOthers(t, baseUrl, token)
     const database = await openDatabase(settings, true, () => undefined) // the next query reports it
     t.teardown(() => database.close())
-    const served: Host[] = []
-    const ssh = async ([name, command]: readonly string[]) => {
-      const host = name as Host
-      if (command!.startsWith('curl ')) {
-        t.match(command, `${HOSTS[host][0]}:9170/readyz`)
-        await until(() => isServed(`http://${HOSTS[host][1]}:${operators}/readyz`), `${host} to be ready`)
-        return
-      }
-      t.match(command, /^apt-get install /)
+    for (const host of ['api1', 'api2'] as const) {
       t.equal(await apis[host].stop(), 0)
       // what the start of a later version does first; the program that starts then does not know this migration
       await migrate(database.db, { ...MIGRATIONS, '9002-more': { up: expand, oldest: '0001-first' } })
       apis[host] = await startProcess(whole, envOf(host))
-      served.push(host)
+      await until(() => isServed(`http://${HOSTS[host][1]}:${operators}/readyz`), `${host} to be ready`)
+      await sleep(5_000) // as in the document: until the proxy has noticed
     }
-    const { status, stderr } = await runExample(t, executed('docs/operations/imds-api.md', 'upgrade-api'), {
-      programs: { ssh },
-      env: { version: '99.0.0' },
-    })
-    t.equal(status, 0, stderr)
-    t.strictSame(served, ['api1', 'api2'])
     t.comment(JSON.stringify({ changes: [...clients.statuses], ...others.counts }))
     const acknowledged = await clients.stop()
     t.strictSame([...clients.statuses.keys()], [200])

@@ -16,7 +16,7 @@ t.test('H8: imdsctl announces maintenance, and ends that, and the guest reads bo
     (await daemon.get(`/latest/meta-data/events/maintenance/${name}`, GUEST)).body.toString()
   const imdsctl = imdsctlCommand('--store', url)
   const lines = executed('docs/operations/jobs.md', 'maintenance').trim().split('\n')
-  const runLine = (line: string) => runExample(t, line, { commands: { imdsctl } })
+  const runLine = (line: string) => runExample(t, line, { imdsctl })
 
   t.match(await runLine(lines[0]!), { status: 0 })
   await until(async () => (await read('scheduled')).includes('evt-1'), 'the event to be scheduled')

@@ -37,7 +37,7 @@ import { endWorkers, runTapFile } from './tap-files.ts'
 const LONG = [
   /^test\/faults\//,
   /^test\/clients\/(?!cloud-init\.)/,
-  /^test\/imdsd\/(ansible|compose|conditions|deploy|doctor|documented-failures|examples|files-writers|firewall-counters|firewall-hops|firewall-keeping|firewall-table|firewall-traffic|fuzz|image|installation|migration|networks|outputs|packages|region-in-an-hour|release|status-page|systemd|systemd-kill|systemd-restart)\./,
+  /^test\/imdsd\/(ansible|compose|conditions|deploy|doctor|documented-failures|examples|files-writers|firewall-counters|firewall-hops|firewall-keeping|firewall-table|firewall-traffic|fuzz|image|installation|networks|outputs|packages|region-in-an-hour|release|status-page|systemd|systemd-kill|systemd-restart)\./,
   /^test\/imds-api\/(audit|dashboards|database|demo|docs|docs-pages|doctor|fleet-commands|openapi|plans|properties|publisher-world|restore|restored|status-page|systemd)\./,
   /^test\/redis\/(fleet-changes|long-values|misplaced|odd-replies|put-many|shapes-\w+|slow-store|unusable-store|watch)\./,
 ]

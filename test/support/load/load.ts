@@ -5,13 +5,12 @@ import { SERVICE, type Guest } from '../netns/namespaces.ts'
 
 /**
  * The clients of one guest, each with a connection per request (as cloud-init) or a keep-alive connection. A request
- * fails if its connection receives nothing for `patienceMs` (default 30 s).
+ * fails if its connection receives nothing for 30 s.
  */
 export interface Load {
   readonly clients: number
   readonly keepAlive: boolean
   readonly localPort?: number
-  readonly patienceMs?: number
 }
 
 /** A request without a 200: its status or error code, and when it began and ended (Unix time). */

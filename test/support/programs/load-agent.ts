@@ -11,7 +11,7 @@ import type { Answer } from './daemon.ts'
 import type { Failure, Figures, Load } from '../load/load.ts'
 
 const [, , host, load] = process.argv
-const { clients, keepAlive, localPort, patienceMs = 30_000 } = JSON.parse(load!) as Load
+const { clients, keepAlive, localPort } = JSON.parse(load!) as Load
 
 let requests = 0
 let retried = 0
@@ -42,7 +42,7 @@ async function get(path: string, agent: Agent | false): Promise<Answer> {
  * failure.
  */
 async function ask(path: string, agent: Agent | false): Promise<Answer> {
-  const asked = request({ host, path, agent, timeout: patienceMs, ...(localPort !== undefined && { localPort }) })
+  const asked = request({ host, path, agent, timeout: 30_000, ...(localPort !== undefined && { localPort }) })
   try {
     return await answerOf(asked)
   } catch (error) {

@@ -11,8 +11,6 @@ import type { Publisher } from '../../../src/store/open.ts'
 import { openListeningSocket } from '../netns/listening-socket.ts'
 import { anInstance } from '../fixtures/instance.ts'
 import { request, startDaemon, until, type TestDaemon } from '../programs/daemon.ts'
-import type { Program } from '../programs/example.ts'
-import { must } from '../programs/processes.ts'
 import { freePort } from './redis.ts'
 import { shortDirectory } from '../test-directory.ts'
 
@@ -20,8 +18,7 @@ import { shortDirectory } from '../test-directory.ts'
 export interface Member {
   readonly name: string
   readonly daemon: () => TestDaemon
-  /** Replaces the daemon by one of another build (`main`) or with other variables, which stay. */
-  restart(change?: { readonly main?: string; readonly env?: Readonly<Record<string, string>> }): Promise<void>
+  restart(): Promise<void>
 }
 
 /** Hypervisors that run. */
@@ -31,11 +28,8 @@ export interface Fleet {
   publish(store: Publisher): Promise<void>
   /** Ends the guests' requests, each of which had its own connection. Returns those without the right response. */
   failures(): Promise<readonly unknown[]>
-  /** An `ssh` for `runExample`. curl on a hypervisor asks its operators' socket; `carryOut` gets any other command. */
-  ssh(carryOut: (member: Member, command: string) => Promise<void>): Program
 }
 
-const SOCKET = '/run/imds/operator.sock'
 /**
  * Runs a command with the variables of sd_listen_fds(3) for the socket that it inherits. LISTEN_PID must be the
  * command's own process id.
@@ -62,22 +56,19 @@ export async function startFleet(
     const socket = await openListeningSocket(['env'], '127.0.0.1', port)
     t.teardown(() => socket.close())
     mkdirSync(join(directory, name))
-    let main: string | undefined
-    let env: Readonly<Record<string, string>> = {
+    const env: Readonly<Record<string, string>> = {
       IMDS_HYPERVISOR: name,
       IMDS_REGION: 'gb1',
       IMDS_STATE_DIR: join(directory, name),
       IMDS_OPERATOR_SOCKET: join(directory, `${name}.sock`),
       ...envOf(name),
     }
-    const begin = () => startDaemon(t, env, PASS_SOCKET, { fds: [socket.fd], ...(main !== undefined && { main }) })
+    const begin = () => startDaemon(t, env, PASS_SOCKET, { fds: [socket.fd] })
     let daemon = await begin()
     return {
       name,
       daemon: () => daemon,
-      restart: async (change = {}) => {
-        main = change.main ?? main
-        env = { ...env, ...change.env }
+      restart: async () => {
         daemon.process.kill('SIGTERM')
         await once(daemon.process, 'exit')
         daemon = await begin()
@@ -127,15 +118,6 @@ export async function startFleet(
     failures: async () => {
       await stopGuests()
       return failures
-    },
-    ssh: (carryOut) => async (args) => {
-      const [host, ...words] = args
-      const command = words.join(' ')
-      const member = members.find(({ name }) => name === host)
-      if (member === undefined) throw new Error(`there is no ${String(host)}`)
-      if (command.startsWith('curl '))
-        await must(['sh', '-euc', command.replace(SOCKET, join(directory, `${member.name}.sock`))])
-      else await carryOut(member, command)
     },
   }
 }

@@ -16,7 +16,7 @@ import { must } from '../support/programs/processes.ts'
 import { shortDirectory } from '../support/test-directory.ts'
 import { executed, read } from '../tools/documents.ts'
 
-t.setTimeout(1_150_000) // as under `npm test`: it builds the packages, and installs Node.js four times
+t.setTimeout(1_750_000) // as under `npm test`: it builds the packages, and installs Node.js four times
 /** Of the packages. The newest one is installed first. */
 const VERSIONS = ['1.0.0', '1.0.1']
 /** Requests the instance id repeatedly until the file $0 exists. Prints each failure, then the number of responses. */

@@ -270,14 +270,15 @@ export class Checks {
         (version) => version.atMs <= atMs && (!isHeard || version.heard.includes(name)),
       )
       const served = life.digestOf(id)
-      const { acts, saysBehind } = this.#of(name)
+      const { acts, ...known } = this.#of(name)
+      const saysBehind = known.saysBehind || life.storeSide.sync.status().isStoreBehind
       const seen = acts.get(id) ?? 0
-      const isIt = ({ act, digest, hypervisors, isRemoved, isFaulty }: Version) =>
+      const isIt = ({ act, order, digest, hypervisors, isRemoved, isFaulty }: Version) =>
         isFaulty ||
         act < seen || // the store went back
         // so it did, and its clock is behind: it gives places that the daemon refuses, and says so; or the daemon has
         // read the removal of one that it never served
-        ((served === undefined || saysBehind) && Number(digest?.split(' ')[1]) <= life.view.seen(id)) ||
+        ((served === undefined || saysBehind) && order > 0 && order <= life.view.seen(id)) ||
         (served === undefined ? !hypervisors.includes(name) : digest === served || (digest === undefined && !isRemoved))
       if (then > 0 && !history.slice(then).some(isIt))
         this.#time.break(`a view is as new as it should be: that of ${name} lacks a change of ${id} that is older`)

@@ -60,6 +60,8 @@ on(
     store.breakLink(name, 'loud')
     time.later(5_000, () => store.broken.delete(name))
     await control.put(id, dice)
+    // a publish that was refused leaves the record of before its removal
+    if (!control.settled(id)?.places.length) return
     store.spoilFor(10_000 + dice.below(20_000), id, dice, (entry) => {
       if (losses === store.losses) checks.willServe(hypervisor, id, entry)
     })

@@ -23,6 +23,8 @@ export interface Version {
   readonly atMs: number
   /** The publish or removal that made it, counted over all; a store that goes back has that of before. 0: none. */
   readonly act: number
+  /** The place in the order of the region that this has. 0: none. */
+  readonly order: number
   readonly digest: string | undefined
   readonly hypervisors: readonly string[]
   readonly isRemoved: boolean
@@ -31,12 +33,14 @@ export interface Version {
   readonly heard: readonly string[]
 }
 const ABSENT = { digest: undefined, hypervisors: [], isFaulty: false }
-const FIRST: Version = { ...ABSENT, atMs: -Infinity, act: 0, isRemoved: false, heard: [] }
+const FIRST: Version = { ...ABSENT, atMs: -Infinity, act: 0, order: 0, isRemoved: false, heard: [] }
 
 /** How far the clock of a new primary is off. */
 const SKEWS_MS = [0, 0, -3_600_000, 3_600_000, 30_000]
-/** How long a silent loss is not noticed: the heartbeat of the source. */
-const HEARTBEAT_MS = 10_000
+/** How long a silent loss is not noticed: two heartbeats of the source. */
+const SILENT_MS = 10_000
+/** When a daemon notices that the store has lost something, although its connection stays. */
+const HEARTBEAT_MS = 5_000
 /** What another program may write in place of a record. */
 const FAULTY = ['', '{', '[]', '{"schema":1}', 'imds1 k1 1\nwith another key']
 
@@ -45,6 +49,8 @@ interface Session {
   readonly of: Process
   readonly hypervisor: string
   readonly notice: (id: string) => void
+  /** A heartbeat: looks whether the store has lost something. */
+  readonly check: () => void
   readonly end: (reason: string) => void
   /** The order of each direction is kept. */
   sentAtMs: number
@@ -178,7 +184,7 @@ export class SimulatedStore implements PublishedStore {
       const end = () => session.end('the connection is lost')
       if (session.hypervisor !== hypervisor) continue
       if (how === 'loud') end()
-      else this.time.after(this.time.dice.below(HEARTBEAT_MS), end, session.of)
+      else this.time.after(this.time.dice.below(SILENT_MS), end, session.of)
     }
   }
 
@@ -206,6 +212,7 @@ export class SimulatedStore implements PublishedStore {
     region.isUp = isUp // a copy may be of a server that was down
     region.clockMs = this.time.dice.pick(SKEWS_MS)
     before.isUp = false
+    for (const { check, of } of this.sessions) this.time.after(HEARTBEAT_MS, check, of)
     const all = [before, region].flatMap(({ entries, tombstones }) => [...entries.keys(), ...tombstones.keys()])
     return [...new Set(all)].filter((id) => this.#note(id))
   }
@@ -236,7 +243,8 @@ export class SimulatedStore implements PublishedStore {
     const act = (state && this.#acts.get(state)) ?? 0
     const isSame = last.digest === digest && last.isRemoved === isRemoved
     if (isSame && last.act === act) return false
-    history.push({ atMs: this.time.nowMs, act, digest, hypervisors, isRemoved, isFaulty, heard })
+    const { order = 0 } = state ?? {}
+    history.push({ atMs: this.time.nowMs, act, order, digest, hypervisors, isRemoved, isFaulty, heard })
     return !isSame
   }
 }
@@ -376,6 +384,7 @@ export class SimulatedSource implements Source {
         of: time.current,
         hypervisor: this.#hypervisor,
         notice: events.notice,
+        check: () => this.#check(session),
         end: (reason) => this.#end(session, reason),
         sentAtMs: 0,
         answeredAtMs: 0,
@@ -387,6 +396,12 @@ export class SimulatedSource implements Source {
       this.announce()
       events.connected()
     })
+  }
+
+  #check(session: Session): void {
+    const { primary, sessions } = this.#store
+    const isOpen = sessions.has(session) && this.#store.isReachable(this.#hypervisor)
+    if (isOpen && primary.last < this.known) this.#events?.replaced()
   }
 
   #end(session: Session, reason: string): void {

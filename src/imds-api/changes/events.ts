@@ -70,7 +70,7 @@ export interface EventQuery {
   readonly resources?: readonly string[] | undefined
 }
 
-/** An index has each resource (migrations/0003-events.ts), so its events cost no more than a page of all. */
+/** An index has each resource (database/migrations.ts), so its events cost no more than a page of all. */
 export async function readEvents(
   db: Db,
   accountId: string,

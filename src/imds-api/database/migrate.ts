@@ -7,53 +7,10 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { sql } from 'kysely'
-import { Migrator, type Migration } from 'kysely/migration'
+import { Migrator } from 'kysely/migration'
 import { StartFailure } from '../../runtime/listen.ts'
-import * as first from './migrations/0001-first.ts'
-import * as ipv6 from './migrations/0002-ipv6-of-servers.ts'
-import * as events from './migrations/0003-events.ts'
-import * as storeHistory from './migrations/0004-store-history.ts'
-import * as places from './migrations/0005-places.ts'
-import * as affected from './migrations/0006-affected-resources.ts'
-import * as storeOrder from './migrations/0007-store-order.ts'
-import * as eventPlans from './migrations/0008-event-plans.ts'
-import * as incarnations from './migrations/0009-incarnations.ts'
-import * as noBootWaits from './migrations/0010-no-boot-waits.ts'
-import * as regionIssuer from './migrations/0011-region-issuer.ts'
-import * as trustedServers from './migrations/0012-trusted-servers.ts'
-import * as fewerTables from './migrations/0013-fewer-tables.ts'
-import * as eventTriggers from './migrations/0014-event-triggers.ts'
+import { MIGRATIONS, type TableChanges } from './migrations.ts'
 import { isRepeatable, type Db } from './transaction.ts'
-
-/**
- * A migration. `oldest`: the name of the migration that a program has to know to work with the tables after this one.
- * One that only adds names an earlier migration. One that takes away what a program may use names itself, or the
- * migration whose program has stopped to use it.
- */
-export interface TableChange {
-  readonly up: Migration['up']
-  readonly oldest: string
-}
-/** Migrations by their names, in order. */
-export type TableChanges = Readonly<Record<string, TableChange>>
-
-/** All migrations. One that was released is never changed. */
-export const MIGRATIONS: TableChanges = {
-  '0001-first': { up: first.up, oldest: '0001-first' },
-  '0002-ipv6-of-servers': { up: ipv6.up, oldest: '0001-first' },
-  '0003-events': { up: events.up, oldest: '0001-first' },
-  '0004-store-history': { up: storeHistory.up, oldest: '0001-first' },
-  '0005-places': { up: places.up, oldest: '0001-first' },
-  '0006-affected-resources': { up: affected.up, oldest: '0001-first' },
-  '0007-store-order': { up: storeOrder.up, oldest: '0001-first' },
-  '0008-event-plans': { up: eventPlans.up, oldest: '0001-first' },
-  '0009-incarnations': { up: incarnations.up, oldest: '0001-first' },
-  '0010-no-boot-waits': { up: noBootWaits.up, oldest: '0001-first' },
-  '0011-region-issuer': { up: regionIssuer.up, oldest: '0011-region-issuer' },
-  '0012-trusted-servers': { up: trustedServers.up, oldest: '0012-trusted-servers' },
-  '0013-fewer-tables': { up: fewerTables.up, oldest: '0013-fewer-tables' },
-  '0014-event-triggers': { up: eventTriggers.up, oldest: '0013-fewer-tables' },
-}
 
 /**
  * How the database compares with this program. `unknown`: migrations of a later version. `unsupported`: those among

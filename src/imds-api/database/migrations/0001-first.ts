@@ -3,7 +3,6 @@
  * account has one default group, and a cloud IP has a destination if and only if it is not free. The triggers of events
  * are in 0014-event-triggers.ts.
  */
-import { sql, type Kysely } from 'kysely'
 
 const REGION = `
   create table region (
@@ -518,7 +517,7 @@ const EVENTS = `
   );
   create index events_resource on events (resource, id);`
 
-const PARTS = [
+export const FIRST_TABLES = [
   REGION,
   ACCOUNTS,
   SIGN_INS,
@@ -529,7 +528,3 @@ const PARTS = [
   PUBLISHING_AND_IDS,
   EVENTS,
 ]
-
-export async function up(database: Kysely<unknown>): Promise<void> {
-  for (const part of PARTS) await sql.raw(part).execute(database)
-}

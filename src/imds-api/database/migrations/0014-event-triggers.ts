@@ -12,7 +12,6 @@
  * when the event is read (resources/kit/affected.ts). Each event is also a notification, `ACCOUNT RESOURCE`; one of a
  * resource without an account is only that.
  */
-import { sql, type Kysely } from 'kysely'
 
 /** Those of the versions before, which the program made. */
 const FORMER = [
@@ -310,16 +309,10 @@ const OTHERS = [
   ),
 ]
 
-const STATEMENTS = [
-  // first, as each change does: so no change has its events half written
-  'lock table accounts in exclusive mode',
+export const EVENT_TRIGGERS = [
   'set constraints all immediate', // the changes of the migrations before
   `drop function if exists record_event, ${FORMER.join(', ')} cascade`,
   WRITE_EVENTS,
   ...RESOURCES,
   ...OTHERS,
 ]
-
-export async function up(database: Kysely<unknown>): Promise<void> {
-  for (const statement of STATEMENTS) await sql.raw(statement).execute(database)
-}

@@ -52,7 +52,7 @@ t.test(
     const refused = await create()
     await until(() => api.log.some(({ msg }) => msg.startsWith('the store refuses the record')), 'the refusal')
 
-    const statuses = ['/', '/hypervisors', '/metrics', '/livez'].map(
+    const statuses = ['/', '/conditions', '/metrics', '/livez'].map(
       async (path) => (await fetch(api.operatorUrl + path)).status,
     )
     t.same(await Promise.all(statuses), [401, 401, 401, 200])

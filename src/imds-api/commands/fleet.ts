@@ -4,7 +4,6 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { parseEventOptions, type EventOptions } from '../../metadata/event-options.ts'
-import { formatAgo, formatDuration } from '../../runtime/ago.ts'
 import { CommandFailure, EXIT } from '../../runtime/exit-status.ts'
 import { ACCOUNT_QUEUE, AccountChanges } from '../changes/account-changes.ts'
 import { evacuateServer, findServersAmong, findServersOn, type Evacuated } from '../changes/evacuation.ts'
@@ -14,9 +13,8 @@ import type { ApiEvacuateOptions } from './arguments.ts'
 import { withDatabase, withStoreAndDatabase, type CommandParts } from './commands.ts'
 import { inTransaction, type Db } from '../database/transaction.ts'
 import { Refusal } from '../model/refusal.ts'
-import { readHypervisors, type RegionHypervisor } from '../publish/hypervisors.ts'
+import { cellsOf, HYPERVISOR_COLUMNS, readHypervisors } from '../publish/hypervisors.ts'
 import { StoreOpener } from '../publish/store-opener.ts'
-import { isRecent } from '../../store/fleet.ts'
 import { openStore, type Publisher } from '../../store/open.ts'
 
 /** Prints the hypervisors of the region as a table: without what daemons have announced if the store cannot be read. */
@@ -27,7 +25,7 @@ export async function listHypervisors(parts: CommandParts): Promise<number> {
     return await withDatabase(parts, async ({ db }) => {
       const { hypervisors, storeProblem } = await readHypervisors(db, () => storeOpener.open())
       output.table(
-        ['HYPERVISOR', 'ZONE', 'SERVERS', 'FREE MB', 'OF MB', 'DRAINED', 'VERSION', 'INSTANCES', 'LAG', 'LAST SEEN'],
+        HYPERVISOR_COLUMNS.map((name) => name.toUpperCase()),
         hypervisors.map((one) => cellsOf(one, Date.now())),
       )
       if (storeProblem === undefined) return EXIT.done
@@ -37,15 +35,6 @@ export async function listHypervisors(parts: CommandParts): Promise<number> {
   } finally {
     await storeOpener.close()
   }
-}
-
-function cellsOf({ name, zone, servers, free, ram, drained_at, announced }: RegionHypervisor, nowMs: number): string[] {
-  const drained = drained_at === null ? '-' : formatAgo(drained_at.toISOString(), nowMs)
-  const { version = '-', instances = '-', lagSeconds, seenAt } = announced ?? {}
-  const isLagKnown = lagSeconds !== undefined && isRecent(seenAt ?? '', nowMs)
-  const lag = isLagKnown ? formatDuration(lagSeconds) : '-'
-  const seen = seenAt === undefined ? 'never' : formatAgo(seenAt, nowMs)
-  return [name, zone, ...[servers, free, ram].map(String), drained, version, String(instances), lag, seen]
 }
 
 /** Drains a hypervisor, so that it gets no new servers, or ends that. */

@@ -8,11 +8,13 @@ import { formatDocument } from '../../pages/document.ts'
 import { markup, type Markup } from '../../pages/markup.ts'
 import { formatSearch, partOf, type Question } from '../../pages/search.ts'
 import { formatTable, number } from '../../pages/table.ts'
-import { formatAgo, formatDuration } from '../../runtime/ago.ts'
 import { worstOf } from '../../runtime/check.ts'
 import { readConditions, shareOf, type ServiceStateParts } from '../conditions/table.ts'
 import type { Postponed } from '../mail/sender.ts'
 import type { RegionState } from '../conditions/region-state.ts'
+import { cellsOf, HYPERVISOR_COLUMNS } from '../publish/hypervisors.ts'
+
+const NUMBERS = ['servers', 'free MB', 'of MB', 'instances', 'lag']
 
 /** What the page shows. */
 export interface RegionPageParts extends ServiceStateParts {
@@ -45,30 +47,9 @@ function formatHypervisors({ hypervisors }: RegionState, question: Question, now
   const text = question.search.toLowerCase()
   const found = hypervisors.hypervisors.filter(({ name, zone }) => `${name} ${zone}`.toLowerCase().includes(text))
   const part = partOf(found, question)
-  const rows = part.rows.map(({ name, zone, announced, servers, free, ram, drained_at }) => [
-    name,
-    zone,
-    announced?.version ?? '–',
-    servers,
-    announced?.instances ?? '–',
-    announced?.lagSeconds === undefined ? '–' : formatDuration(announced.lagSeconds),
-    `${free} of ${ram} MB`,
-    drained_at === null ? 'no' : formatAgo(drained_at.toISOString(), nowMs),
-    announced === undefined ? 'never' : formatAgo(announced.seenAt, nowMs),
-  ])
   return markup`${formatSearch(question, part, 'a hypervisor or a zone')}${formatTable(
-    [
-      'hypervisor',
-      'zone',
-      'version',
-      number('servers'),
-      number('instances'),
-      number('lag'),
-      number('free RAM'),
-      'drained',
-      'last seen',
-    ],
-    rows,
+    HYPERVISOR_COLUMNS.map((name) => (NUMBERS.includes(name) ? number(name) : name)),
+    part.rows.map((one) => cellsOf(one, nowMs)),
     question.search === '' ? 'The region has no hypervisor.' : 'No hypervisor is found.',
   )}`
 }

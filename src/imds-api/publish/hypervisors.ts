@@ -1,5 +1,7 @@
 /** The hypervisors of the region: the row of each in the database, and its daemon's announcement in the store. */
 import { setTimeout as sleep } from 'node:timers/promises'
+import { formatAgo, formatDuration } from '../../runtime/ago.ts'
+import { isRecent } from '../../store/fleet.ts'
 import type { AnnouncedHypervisor, Publisher } from '../../store/publisher.ts'
 import { readHypervisorUsage, type HypervisorUsage } from '../changes/hypervisors.ts'
 import type { Db } from '../database/transaction.ts'
@@ -39,4 +41,21 @@ export async function readHypervisors(
     hypervisors: placed.map((one) => ({ ...one, announced: byName.get(one.name) })),
     storeProblem: announced.problem,
   }
+}
+
+/** The columns of a list of hypervisors for people. */
+export const HYPERVISOR_COLUMNS: readonly string[] =
+  'hypervisor,zone,servers,free MB,of MB,drained,version,instances,lag,last seen'.split(',')
+
+/** The cells of a hypervisor in these columns. */
+export function cellsOf(
+  { name, zone, servers, free, ram, drained_at, announced }: RegionHypervisor,
+  nowMs: number,
+): readonly string[] {
+  const drained = drained_at === null ? '-' : formatAgo(drained_at.toISOString(), nowMs)
+  const { version = '-', instances = '-', lagSeconds, seenAt } = announced ?? {}
+  const isLagKnown = lagSeconds !== undefined && isRecent(seenAt ?? '', nowMs)
+  const lag = isLagKnown ? formatDuration(lagSeconds) : '-'
+  const seen = seenAt === undefined ? 'never' : formatAgo(seenAt, nowMs)
+  return [name, zone, ...[servers, free, ram].map(String), drained, version, String(instances), lag, seen]
 }

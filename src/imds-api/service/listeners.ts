@@ -19,7 +19,6 @@ import { buildOperatorServer } from './operator.ts'
 import { formatRegionPage } from '../page/page.ts'
 import { API_CONDITIONS, readConditions, type ServiceStateParts } from '../conditions/table.ts'
 import { declareConditions } from '../../conditions/metric.ts'
-import { readHypervisors } from '../publish/hypervisors.ts'
 import { buildApiServer, type Auth } from './rest.ts'
 import type { ApiService, ServiceParts } from './service-parts.ts'
 
@@ -61,7 +60,7 @@ export async function buildClientListener(
 }
 
 export function buildOperatorListener(
-  { config, database, storeOpener, metrics, delay, connections }: ServiceParts,
+  { config, database, metrics, delay, connections }: ServiceParts,
   state: ServiceStateParts,
 ): ListeningService<HostPort> {
   const turns = buildPageTurns()
@@ -71,7 +70,6 @@ export function buildOperatorListener(
     database: database.background,
     publisher: state.publishing,
     isStopping: () => delay.hasBegun,
-    hypervisors: () => readHypervisors(database.background.db, () => storeOpener.open()),
     page: (question) => turns.take(() => formatRegionPage({ ...state, version: VERSION }, question)),
     conditions,
     registry: metrics.registry,

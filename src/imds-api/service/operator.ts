@@ -1,4 +1,4 @@
-/** The operators' listener of imds-api: the status page at /, /metrics, /livez, /readyz, /conditions and /hypervisors. */
+/** The operators' listener of imds-api: the status page at /, /metrics, /livez, /readyz and /conditions. */
 import { fastify, type FastifyInstance } from 'fastify'
 import type { Registry } from 'prom-client'
 import { guardAccess } from '../../pages/access.ts'
@@ -8,7 +8,6 @@ import type { FoundCondition } from '../../conditions/condition.ts'
 import { NO_SCHEMA_COMPILERS, refuseOtherVersionsOfOperators } from '../../runtime/http.ts'
 import { VERSION } from '../../runtime/installation.ts'
 import type { Database } from '../database/open.ts'
-import type { RegionHypervisor, RegionHypervisors } from '../publish/hypervisors.ts'
 import { findWithoutRegion, type Publishing } from '../conditions/table.ts'
 
 export interface ApiOperatorParts {
@@ -16,7 +15,6 @@ export interface ApiOperatorParts {
   readonly publisher: Publishing
   /** True once this process has begun to stop. */
   readonly isStopping: () => boolean
-  readonly hypervisors: () => Promise<RegionHypervisors>
   /** The status page; undefined: too many of its readers wait already. */
   readonly page: (question: Question) => Promise<string | undefined>
   readonly conditions: () => Promise<readonly FoundCondition[]>
@@ -32,7 +30,7 @@ export interface ApiOperatorParts {
  * store that cannot be used or has lost changes, without which requests are served all the same.
  */
 export function buildOperatorServer(parts: ApiOperatorParts): FastifyInstance {
-  const { database, publisher, isStopping, hypervisors, page, conditions, registry, password, now } = parts
+  const { database, publisher, isStopping, page, conditions, registry, password, now } = parts
   const server = fastify({ logger: false, schemaController: NO_SCHEMA_COMPILERS })
   refuseOtherVersionsOfOperators(server.server)
   guardAccess(server, { password, probes: ['/livez', '/readyz'], counts: ['/metrics'], now })
@@ -56,10 +54,6 @@ export function buildOperatorServer(parts: ApiOperatorParts): FastifyInstance {
   server.get('/conditions', async (): Promise<ServiceConditions> => {
     return { version: VERSION, conditions: await conditions() }
   })
-  server.get('/hypervisors', async () => {
-    const { hypervisors: all, storeProblem } = await hypervisors()
-    return { hypervisors: all.map(represent), store: storeProblem ?? 'reachable' }
-  })
   server.get('/metrics', async (_request, reply) => reply.type(registry.contentType).send(await registry.metrics()))
   return server
 }
@@ -67,15 +61,4 @@ export function buildOperatorServer(parts: ApiOperatorParts): FastifyInstance {
 export interface ServiceConditions {
   readonly version: string
   readonly conditions: readonly FoundCondition[]
-}
-
-/** A hypervisor as /hypervisors has it. What its daemon has not announced is null. */
-function represent({ announced, ...placed }: RegionHypervisor) {
-  return {
-    ...placed,
-    version: announced?.version ?? null,
-    instances: announced?.instances ?? null,
-    lag_seconds: announced?.lagSeconds ?? null,
-    seen_at: announced?.seenAt ?? null,
-  }
 }

@@ -14,8 +14,6 @@ export type Finding =
 /** A row of a doctor that needs root, a command or a probe. If it has nothing to look at, it finds nothing. */
 export interface Check<Look> {
   readonly code: string
-  /** What must be true; continues "checks that". */
-  readonly what: string
   readonly run: (look: Look) => Promise<readonly Finding[]> | readonly Finding[]
 }
 

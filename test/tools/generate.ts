@@ -42,11 +42,11 @@ const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
   alerts: alertList,
   conditions: () => conditionList(CONDITIONS),
   'api-conditions': () => conditionList(API_CONDITIONS),
-  events: () => eventList(EVENTS),
-  'daemon-events': () => eventList(DAEMON_EVENTS),
-  'api-events': () => eventList(API_EVENTS),
+  events: () => codeList(EVENTS),
+  'daemon-events': () => codeList(DAEMON_EVENTS),
+  'api-events': () => codeList(API_EVENTS),
   readiness: readinessList,
-  checks: () => asList(CHECKS.map(({ code, what }) => [`\`${code}\``, what])),
+  checks: () => codeList(CHECKS),
   'account-limits': accountLimitTable,
 }
 
@@ -132,8 +132,9 @@ function meaningOf({ what, guests, remedy }: Meaning): string {
   return `${what} ${guests === 'nothing.' ? '' : `**Guests**: ${guests} `}**Do**: ${remedy}.`
 }
 
-function eventList(table: readonly Meaning[]): string {
-  return asList(table.map(({ code, what }) => [`\`${code}\``, what]))
+/** `explain CODE` says what each means. */
+function codeList(table: readonly { readonly code: string }[]): string {
+  return `${table.map(({ code }) => `\`${code}\``).join(', ')}.`
 }
 
 type AnyCondition = Omit<Condition<never>, 'found'>

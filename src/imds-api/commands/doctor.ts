@@ -23,7 +23,6 @@ const CORRECT = 'correct it in /etc/imds/imds-api.env, then systemctl restart im
 const CHECKS: readonly Check<ServiceConfiguration>[] = [
   {
     code: 'configuration',
-    what: 'the variables of imds-api.service are valid',
     run: ({ parsed }) => {
       if (!parsed.ok) return parsed.faults.map(({ variable, message }) => failure(`${variable} ${message}`, CORRECT))
       const { unknown } = parsed
@@ -34,7 +33,6 @@ const CHECKS: readonly Check<ServiceConfiguration>[] = [
   },
   {
     code: 'files',
-    what: 'the user of imds-api.service can read the files of the variables, and they are valid',
     run: ({ fileFaults }) =>
       fileFaults.length === 0
         ? [ok('the service can read each file of its variables')]
@@ -42,7 +40,6 @@ const CHECKS: readonly Check<ServiceConfiguration>[] = [
   },
   {
     code: 'store',
-    what: 'the store can be reached, has the region, and allows what imds-api does',
     run: ({ parsed }) => (parsed.ok ? probeStore(storeOfPublisher(parsed.value.store)) : []),
   },
 ]

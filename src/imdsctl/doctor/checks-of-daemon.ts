@@ -6,7 +6,6 @@ import type { DoctorCheck } from './hypervisor-state.ts'
 
 export const configuration: DoctorCheck = {
   code: 'configuration',
-  what: 'the variables of imds.service, and the files that they name, are valid',
   run: ({ settings: { faults, unknown, replaced } }) => {
     const where = (variable: string) =>
       replaced.includes(variable) ? 'in this shell' : 'in /etc/imds/imds.env, then systemctl restart imds'
@@ -25,7 +24,6 @@ export const configuration: DoctorCheck = {
 
 export const daemon: DoctorCheck = {
   code: 'daemon',
-  what: 'imdsd answers, and uses the store of the configuration',
   run: async ({ readiness, settings: { config } }) => {
     const read = await readiness()
     if (!read.ok)
@@ -41,7 +39,6 @@ export const daemon: DoctorCheck = {
 
 export const version: DoctorCheck = {
   code: 'version',
-  what: 'imdsd and imdsctl have the same version',
   run: async ({ metrics, version: own }) => {
     const read = await metrics()
     if (!read.ok) return []

@@ -17,7 +17,6 @@ const WRITABLE_BY_OTHERS = 0o022
 
 export const keyFiles: DoctorCheck = {
   code: 'key-files',
-  what: 'no other user can read or replace the files of keys and passwords',
   run: (look) => {
     const seen = secretFiles(look.settings).flatMap((path) => {
       const file = look.file(path)

@@ -6,7 +6,6 @@ import { findPaths, NOT_LOOKED_AT } from './guest-path.ts'
 
 export const guests: DoctorCheck = {
   code: 'guests',
-  what: 'the link of each interface is up, and packets to its addresses go there, to the MAC address of its record',
   run: async (look) => {
     const document = await look.firewall()
     if (!document.ok || document.value.guests.length === 0) return []

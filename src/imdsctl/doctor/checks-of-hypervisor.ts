@@ -39,7 +39,6 @@ const UNIT_PROPERTIES = 'Id,LoadState,UnitFileState,ActiveState,NeedDaemonReload
 
 export const units: DoctorCheck = {
   code: 'units',
-  what: 'the units of imds and of its networks are enabled and run',
   run: async (look) => {
     const expected = expectedUnits(look)
     const shown = await look.run([
@@ -92,7 +91,6 @@ const SETTLED = ['installed', 'config-files', 'not-installed']
 
 export const packages: DoctorCheck = {
   code: 'packages',
-  what: 'no installation or upgrade of a Debian package of imds has stopped halfway',
   run: async ({ run }) => {
     // its status is 1 if one of them is not known
     const shown = await run(['dpkg-query', '--show', '--showformat=${Package} ${db:Status-Status}\n', ...PACKAGES])
@@ -133,7 +131,6 @@ async function expectedAddresses({ firewall, settings: { config } }: DoctorState
 
 export const listeners: DoctorCheck = {
   code: 'listeners',
-  what: 'imdsd listens where IMDS_LISTEN says, and nowhere else',
   run: async ({ firewall, settings: { variables } }) => {
     const [answer, text] = [await firewall(), variables['IMDS_LISTEN']]
     if (!answer.ok || text === undefined) return []
@@ -160,7 +157,6 @@ const CHANGE_LISTENERS =
 
 export const ports: DoctorCheck = {
   code: 'ports',
-  what: 'imdsd, and no other process, has the ports of the listeners',
   run: async (look) => {
     const [expected, tcp, unix] = await Promise.all([
       expectedAddresses(look),
@@ -214,7 +210,6 @@ function isAt(text: string, host: string, port: number): boolean {
 
 export const clock: DoctorCheck = {
   code: 'clock',
-  what: 'the clock is synchronised',
   run: async (look) => {
     const shown = await look.run(['timedatectl', 'show', '--property=NTPSynchronized', '--value'])
     const isSynchronised = shown?.stdout.trim()

@@ -13,7 +13,6 @@ const UNREAD = ['store-lost', 'store-read-failed']
 
 const store: DoctorCheck = {
   code: 'store',
-  what: 'the store can be reached, has the region and this hypervisor, and allows what imdsd does',
   run: async ({ store: probe, readiness }) => {
     const read = await readiness()
     const isSaid = read.ok && read.value.conditions.some(({ code }) => UNREAD.includes(code))

@@ -5,7 +5,7 @@ import { Output } from '../../../src/runtime/output.ts'
 import type { DoctorCheck } from '../../../src/imdsctl/doctor/hypervisor-state.ts'
 import { aLook } from '../../support/fixtures/look.ts'
 
-const aCheck = (code: string, run: DoctorCheck['run']): DoctorCheck => ({ code, what: 'it is well', run })
+const aCheck = (code: string, run: DoctorCheck['run']): DoctorCheck => ({ code, run })
 
 test('results have the order of the checks, and what is not ok has its remedy', async () => {
   const results = await runChecks(

@@ -85,7 +85,7 @@ function addDoctorCommands(program: Command, runner: Runner): void {
   const { output, own, work } = runner
   for (const [name, description] of [
     ['doctor', 'check everything that imds needs on this hypervisor, and print remedies'],
-    ['status', 'print the state of this daemon, its rates during a second, and problems'],
+    ['status', 'print the state of this daemon, and problems'],
   ] as const)
     program
       .command(name)

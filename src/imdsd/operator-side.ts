@@ -1,7 +1,6 @@
 /** The operators' side of imdsd: its listeners, and what they show. */
 import type { FoundCondition } from '../conditions/condition.ts'
 import { buildPageTurns } from '../pages/page-turns.ts'
-import { VERSION } from '../runtime/installation.ts'
 import { formatMissing, type AddressWatch } from './address-watch.ts'
 import type { HostPort } from '../runtime/host-port.ts'
 import { maxOperatorConnections, readLimits } from '../runtime/listen.ts'
@@ -73,7 +72,6 @@ export function buildOperatorSide(parts: OperatorSideParts): OperatorSide {
     ...requestsParts,
     view,
     hypervisor: config.store.hypervisor,
-    version: VERSION,
     startedMs: now(),
     networks,
     readiness,

@@ -12,7 +12,7 @@ import { CHECKS } from '../../src/imdsctl/doctor/checks.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
-import { must, run, startChild } from '../support/programs/processes.ts'
+import { must, run } from '../support/programs/processes.ts'
 import { makeHypervisor, SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
 import { startFaultyRedis } from '../support/redis/namespaced-redis.ts'
 import { USERS } from '../support/redis/shapes.ts'
@@ -91,8 +91,7 @@ t.test(
   'doctor finds nothing wrong with a sound hypervisor, and names each thing that is broken',
   { skip: withoutNamespaces() },
   async (t) => {
-    const { hypervisor, redis, addUsers, publish, daemon, daemonEnv, directory, inHost, imdsctl, doctor, ip } =
-      await startHost(t)
+    const { redis, addUsers, publish, daemon, daemonEnv, directory, inHost, imdsctl, doctor, ip } = await startHost(t)
     const state = join(directory, 'state')
     await until(async () => (await doctor()).status === 0, 'the hypervisor to be sound')
     const sound = await doctor()
@@ -128,7 +127,7 @@ t.test(
     t.equal(status.status, 0, status.stderr)
     t.match(
       status.stdout.toString(),
-      /^imdsd +\S+, ready, started .* ago\nstore +redis:.* connected, .*\ninstances +1; .*\nrequests +0\.0\/s, refused 0\.0\/s;.*\nfirewall +off\nprocess +\d+ MiB, .*\n\d+ ok, 0 warnings, 0 failures\n$/,
+      /^imdsd +\S+, ready\nstore +redis:.* connected, compared .*\ninstances +1; .*\nfirewall +off\n\d+ ok, 0 warnings, 0 failures\n$/,
     )
 
     const onTerminal = async (variable: string) => {
@@ -267,23 +266,12 @@ t.test(
 
     daemon.process.kill('SIGKILL')
     await until(() => daemon.process.signalCode !== null, 'the end of the daemon')
-    const other = await startChild([
-      ...hypervisor.within,
-      'python3',
-      '-c',
-      `import socket, sys\ns = socket.create_server(('${SERVICE}', 80))\nprint('up', flush=True)\nsys.stdin.read()`,
-    ])
-    t.teardown(() => other.stop())
     const dead = await doctor()
     t.equal(dead.status, 2)
-    for (const expected of [
-      /^failure daemon: .*ECONNREFUSED: the daemon that made the socket has ended/,
-      /^failure ports: python3 \(process \d+\) has 169\.254\.169\.254:80 \(IMDS_LISTEN\)\. Remedy: end the other program/,
-      /^failure ports: nothing listens at 127\.0\.0\.1:9169/,
-    ])
-      t.ok(
-        dead.found.some((text) => expected.test(text)),
-        `${String(expected)} in ${dead.found.join('\n')}`,
-      )
+    const expected = /^failure daemon: .*ECONNREFUSED: the daemon that made the socket has ended/
+    t.ok(
+      dead.found.some((text) => expected.test(text)),
+      dead.found.join('\n'),
+    )
   },
 )

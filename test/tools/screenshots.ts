@@ -66,7 +66,6 @@ async function hypervisorPage(): Promise<string> {
   return formatPage(
     {
       hypervisor: 'hv1',
-      version: '0.1.0',
       startedMs: -86_400_000,
       networks: ['default'],
       readiness,

@@ -1,7 +1,6 @@
 /** Checks of the daemon: its configuration, version, and whether it answers. */
 import { formatCount } from '../../runtime/amounts.ts'
 import { failure, ok, warning, type Finding } from '../../runtime/check.ts'
-import { runningVersion } from '../../runtime/metric-values.ts'
 import type { DoctorCheck } from './hypervisor-state.ts'
 
 export const configuration: DoctorCheck = {
@@ -39,21 +38,21 @@ export const daemon: DoctorCheck = {
 
 export const version: DoctorCheck = {
   code: 'version',
-  run: async ({ metrics, version: own }) => {
-    const read = await metrics()
+  run: async ({ readiness, version: own }) => {
+    const read = await readiness()
     if (!read.ok) return []
-    const running = runningVersion(read.value)
+    const { version: running } = read.value
     return [
       running === own
         ? ok(`imdsd and imdsctl are ${own}`)
-        : warning(`imdsd is ${running ?? 'of an unknown version'}, and imdsctl is ${own}`, remedyOf(running, own)),
+        : warning(`imdsd is ${running}, and imdsctl is ${own}`, remedyOf(running, own)),
     ]
   },
 }
 
 /** The packages of imds and imdsctl have one version: of a newer one the daemon was not restarted, an older one is mixed. */
-function remedyOf(running: string | undefined, own: string): string {
-  const isOlder = running !== undefined && own.localeCompare(running, 'en', { numeric: true }) < 0
+function remedyOf(running: string, own: string): string {
+  const isOlder = own.localeCompare(running, 'en', { numeric: true }) < 0
   return isOlder
     ? `install imdsctl ${running} and restart imds-firewall: its agent is of imdsctl`
     : 'systemctl restart imds'

@@ -5,7 +5,7 @@
 import { configuration, daemon, version } from './checks-of-daemon.ts'
 import { keyFiles } from './checks-of-files.ts'
 import { guests } from './checks-of-guests.ts'
-import { clock, listeners, packages, ports, units } from './checks-of-hypervisor.ts'
+import { clock, units } from './checks-of-hypervisor.ts'
 import type { DoctorCheck } from './hypervisor-state.ts'
 
 /** Conditions of the daemon that say why the store cannot be used. */
@@ -20,16 +20,4 @@ const store: DoctorCheck = {
   },
 }
 
-export const CHECKS: readonly DoctorCheck[] = [
-  configuration,
-  packages,
-  units,
-  daemon,
-  version,
-  listeners,
-  ports,
-  store,
-  guests,
-  keyFiles,
-  clock,
-]
+export const CHECKS: readonly DoctorCheck[] = [configuration, units, daemon, version, store, guests, keyFiles, clock]

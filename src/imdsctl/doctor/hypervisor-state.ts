@@ -9,7 +9,6 @@ import type { Parsed } from '../../metadata/parsed.ts'
 import type { Readiness } from '../../imdsd/operator/documents.ts'
 import type { Check, Finding } from '../../runtime/check.ts'
 import type { CommandResult } from '../../runtime/command.ts'
-import type { MetricValues } from '../../runtime/metric-values.ts'
 
 export type DoctorCheck = Check<DoctorState>
 
@@ -24,11 +23,7 @@ export interface DoctorState {
   readonly file: (path: string) => FileState
   /** What the daemon says of itself; the fault is why it does not. */
   readonly readiness: () => Promise<Parsed<Readiness, string>>
-  readonly metrics: () => Promise<Parsed<MetricValues, string>>
   readonly version: string
-  readonly isRoot: boolean
-  /** The operators' API of the daemon. */
-  readonly operator: string
   /** The listeners of the daemon, and its guests. */
   readonly firewall: () => Promise<Parsed<FirewallDocument, string>>
   /** Tries the store as the daemon uses it; finds nothing if its configuration is not valid. */

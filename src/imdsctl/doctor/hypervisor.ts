@@ -52,12 +52,9 @@ function lookWith(settings: Settings, operator: string): DoctorState {
   return {
     settings,
     version: VERSION,
-    isRoot: process.getuid?.() === 0,
-    operator,
     run: runCommand,
     file: lookAtFile,
     readiness: answerTo(QUESTIONS.readiness),
-    metrics: answerTo(QUESTIONS.metrics),
     firewall: answerTo(QUESTIONS.firewall(undefined)),
     store: once(async () => (config === undefined ? [] : probeStore(config.store))),
   }

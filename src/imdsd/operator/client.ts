@@ -7,7 +7,6 @@ import Value from 'typebox/value'
 import type { Parsed } from '../../metadata/parsed.ts'
 import { parseUnixSocket } from '../../runtime/host-port.ts'
 import { parseJson } from '../../runtime/json.ts'
-import { parseMetrics } from '../../runtime/metric-values.ts'
 import { formatReport, type AgentReport } from '../firewall/agent-report.ts'
 import { parseFirewallDocument, type FirewallDocument } from '../firewall/document.ts'
 import {
@@ -102,8 +101,6 @@ export const QUESTIONS = {
   }),
   /** Whether the daemon is ready, and what it serves. */
   readiness: { path: PATHS.ready, parse: parserOf(ReadinessSchema), statuses: [200, 503] },
-  /** The metrics: the value of each by its name, with its labels as Prometheus prints them. */
-  metrics: { path: PATHS.metrics, parse: parseMetrics },
 }
 
 /** The most bytes of a response. The firewall's document of 2,000 guests has about 1 MB. */

@@ -24,6 +24,7 @@ export const ConditionsSchema = Type.Array(
 export const ReadinessSchema = Type.Object({
   ready: Type.Boolean({ description: 'True with status 200, false with 503.' }),
   conditions: ConditionsSchema,
+  version: Type.String({ description: 'The version of imdsd.' }),
   store: Type.String({ description: 'The store, without secrets.' }),
   connected: Type.Boolean({ description: 'Whether the store is connected.' }),
   instances: Type.Integer({ description: 'Instances that this hypervisor serves.' }),

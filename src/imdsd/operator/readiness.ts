@@ -2,6 +2,7 @@
 import type { FoundCondition } from '../../conditions/condition.ts'
 import type { Firewall, FirewallStatus } from '../firewall/firewall.ts'
 import { formatDuration } from '../../runtime/ago.ts'
+import { VERSION } from '../../runtime/installation.ts'
 import type { Source } from '../../store/source.ts'
 import type { Sync } from '../view/sync.ts'
 import type { View } from '../view/view.ts'
@@ -23,6 +24,7 @@ export function buildReadiness({ sync, source, view, firewall, ...parts }: Readi
   return {
     ready: conditions.every(({ unready }) => unready !== true),
     conditions: [...conditions],
+    version: VERSION,
     store: source.description,
     connected,
     instances: view.size,

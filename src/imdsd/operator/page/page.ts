@@ -22,7 +22,6 @@ import { formatRefusals, formatTraffic } from './traffic.ts'
 export interface PageParts extends RequestsParts {
   readonly view: Pick<View, 'get' | 'instances'>
   readonly hypervisor: string | undefined
-  readonly version: string
   readonly startedMs: number
   readonly networks: readonly string[]
   readonly readiness: () => Readiness
@@ -30,7 +29,7 @@ export interface PageParts extends RequestsParts {
 }
 
 export async function formatPage(parts: PageParts, question: Question): Promise<string> {
-  const { hypervisor, version, startedMs, history, view, requests, now, wall } = parts
+  const { hypervisor, startedMs, history, view, requests, now, wall } = parts
   const state = parts.readiness()
   const nowMs = now()
   const found = view.get(question.search)
@@ -38,7 +37,7 @@ export async function formatPage(parts: PageParts, question: Question): Promise<
   return formatDocument({
     title: hypervisor === undefined ? 'imds' : `imds on ${hypervisor}`,
     state: worstOf(state.conditions),
-    about: `imdsd ${version}, started ${formatDuration((nowMs - startedMs) / 1000)} ago; ${new Date(wall()).toISOString()}`,
+    about: `imdsd ${state.version}, started ${formatDuration((nowMs - startedMs) / 1000)} ago; ${new Date(wall()).toISOString()}`,
     sections: [
       [
         'Health',

@@ -39,5 +39,5 @@ test('a daemon that does not answer, or uses another store than the configuratio
   expect(await linesOf(daemon, { readiness: readinessOf({ store: 'redis://10.0.0.9' }) })).toEqual([
     'failure imdsd uses redis://10.0.0.9, and the configuration has redis://10.0.0.1',
   ])
-  expect(await version.run(aLook({ metrics: SILENT }))).toEqual([])
+  expect(await version.run(aLook({ readiness: SILENT }))).toEqual([])
 })

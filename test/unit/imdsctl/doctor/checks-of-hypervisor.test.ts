@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { parseConfig } from '../../../../src/imdsd/config.ts'
-import { clock, listeners, ports, units } from '../../../../src/imdsctl/doctor/checks-of-hypervisor.ts'
-import { commands, documentOf, linesOf, settingsOf, VARIABLES } from '../../../support/fixtures/look.ts'
+import { clock, units } from '../../../../src/imdsctl/doctor/checks-of-hypervisor.ts'
+import { commands, linesOf, settingsOf, VARIABLES } from '../../../support/fixtures/look.ts'
 
 const unit = (name: string, change: Readonly<Record<string, string>> = {}) =>
   Object.entries({
@@ -88,59 +88,6 @@ test('imds.socket is not missed where IMDS_LISTEN names several networks, which 
     'ok imds-address.service runs',
     'ok imds-firewall.service runs',
   ])
-})
-
-test('a place of IMDS_LISTEN that is not served, and one that is served and not named, are found', async () => {
-  const served = [
-    { network: 'red', address: '169.254.169.254', port: 80 },
-    { network: 'red', address: 'fd00:ec2::254', port: 80 },
-  ]
-  const find = (IMDS_LISTEN: string) =>
-    linesOf(listeners, { settings: settingsOf({ IMDS_LISTEN }), firewall: documentOf({ listeners: served }) })
-  expect(await find('169.254.169.254:80,red=[fd00:ec2::254]:80')).toEqual([
-    'ok it listens at 169.254.169.254:80,red=[fd00:ec2::254]:80',
-  ])
-  expect(await find('169.254.169.254:80,blue=[fd00:ec2::254]:80')).toEqual([
-    'failure IMDS_LISTEN names blue=[fd00:ec2::254]:80, and imdsd does not listen there',
-    'warning imdsd listens at red=[fd00:ec2::254]:80, which IMDS_LISTEN does not name: imds-firewall admits no guest there',
-  ])
-  expect(await linesOf(listeners, {})).toEqual([]) // IMDS_LISTEN is not set
-})
-
-const OPERATOR = 'u_str LISTEN 0 4096 /run/imds/operator.sock 8225 * 0 users:(("node",pid=7,fd=24))\n'
-const listening = (place: string, users = '') => `LISTEN 0 4096 ${place} 0.0.0.0:* ${users}\n`
-const imdsd = 'users:(("node",pid=7,fd=20))'
-const ss = (tcp: string) => ({ run: commands({ 'ss -Hltnp': tcp, 'ss -Hlxp': OPERATOR }) })
-
-test('a port that nobody or another process has is a failure that names it', async () => {
-  const operator = listening('127.0.0.1:9169', imdsd)
-  const passed = 'users:(("node",pid=7,fd=3),("systemd",pid=1,fd=40))'
-  for (const place of ['169.254.169.254:80', '169.254.169.254%vrf0:80', '*:80', '0.0.0.0:80'])
-    expect(await linesOf(ports, ss(listening(place, passed) + operator))).toEqual([
-      'ok imdsd has 169.254.169.254:80',
-      'ok imdsd has 127.0.0.1:9169',
-    ])
-  expect(await linesOf(ports, ss(listening('169.254.169.254:8080', imdsd) + operator))).toContain(
-    'failure nothing listens at 169.254.169.254:80 (IMDS_LISTEN)',
-  )
-  expect(await linesOf(ports, ss(listening('0.0.0.0:80', 'users:(("nginx",pid=9,fd=6))') + operator))).toContain(
-    'failure nginx (process 9) has 169.254.169.254:80 (IMDS_LISTEN)',
-  )
-})
-
-test('the process of the daemon is known by its socket, also if the configuration is not valid', async () => {
-  const run = ss(listening('169.254.169.254:80', imdsd) + listening('127.0.0.1:9169', imdsd))
-  const fine = ['ok imdsd has 169.254.169.254:80', 'ok imdsd has 127.0.0.1:9169']
-  expect(await linesOf(ports, { ...run, settings: settingsOf({}, { config: undefined }) })).toEqual(fine)
-})
-
-test('without root the check says that only root can see which process has a port', async () => {
-  const tcp = listening('169.254.169.254:80') + listening('127.0.0.1:9169', imdsd)
-  expect(await linesOf(ports, { ...ss(tcp), isRoot: false })).toEqual([
-    'warning only root can see who has 169.254.169.254:80',
-    'ok imdsd has 127.0.0.1:9169',
-  ])
-  expect(await linesOf(ports, {})).toEqual(['warning not checked: ss cannot be run'])
 })
 
 test('a clock that is not synchronised is a warning', async () => {

@@ -18,7 +18,6 @@ test('no check throws where nothing can be seen', async () => {
       settings: settingsOf({}, { config: undefined }),
       file: () => ({ kind: 'unseen', code: 'EACCES' }),
       readiness: SILENT,
-      metrics: SILENT,
       firewall: SILENT,
       store: () => Promise.resolve([]),
     }),
@@ -37,8 +36,6 @@ const impaired = (error: string): Partial<DoctorState> => ({
 const modes =
   (path: string, mode: number): DoctorState['file'] =>
   (asked) => ({ kind: 'file', mode: asked === path ? mode : 0o600, size: 1024 })
-
-const HALFWAY = 'imds-node installed\nimdsctl config-files\nimds half-configured\n'
 
 /** The faults of test/faults and test/imdsd/doctor.test.ts: what one sees, and what to do. */
 test.each<[fault: string, look: Partial<DoctorState>, finding: RegExp, remedy: RegExp]>([
@@ -61,12 +58,6 @@ test.each<[fault: string, look: Partial<DoctorState>, finding: RegExp, remedy: R
     { settings: settingsOf({ IMDS_STORE: 'redis://10.0.0.2' }) },
     /^imdsd uses redis:\/\/10\.0\.0\.1/,
     /^systemctl restart imds$/,
-  ],
-  [
-    'an upgrade that stopped halfway',
-    { run: (command) => Promise.resolve(command[0] === 'dpkg-query' ? { status: 1, stdout: HALFWAY } : undefined) },
-    /^the Debian package imds is half-configured/,
-    /^dpkg --configure imds$/,
   ],
   ['the daemon stopped', { readiness: SILENT }, /^it does not answer$/, /^systemctl start imds,/],
   ['an upgrade without a restart', { version: '1.1.0' }, /^imdsd is 1\.0\.0/, /^systemctl restart imds$/],

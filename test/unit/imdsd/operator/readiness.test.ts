@@ -1,6 +1,7 @@
 import { expect, test } from 'vitest'
 import type { FoundCondition } from '../../../../src/conditions/condition.ts'
 import { buildReadiness, type ReadinessParts } from '../../../../src/imdsd/operator/readiness.ts'
+import { VERSION } from '../../../../src/runtime/installation.ts'
 import { READY } from '../../../support/fixtures/ready.ts'
 
 const PARTS: ReadinessParts = {
@@ -16,6 +17,7 @@ test('readiness shows the conditions and the state of sync, the view and the fir
   expect(buildReadiness(PARTS)).toEqual({
     ready: true,
     conditions: [],
+    version: VERSION,
     store: 'redis://x',
     connected: true,
     instances: 3,

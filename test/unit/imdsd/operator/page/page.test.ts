@@ -17,7 +17,6 @@ function aPage() {
     formatPage(
       {
         hypervisor: 'hv1',
-        version: '1.0.0',
         startedMs: 0,
         networks: ['default'],
         readiness: () => ({

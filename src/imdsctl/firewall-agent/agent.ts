@@ -112,9 +112,8 @@ async function keep(operator: string, own: OwnSettings, info: string): Promise<v
     const { value: document, failure } = await answer
     const followed = await resultOf(follow(document))
     const checked = followed.value === true ? followed : await resultOf(check())
-    const packets = await resultOf(table.packets())
-    const failed = followed.failure ?? checked.failure ?? packets.failure
-    report = { applied: checked.value === true ? table.version : undefined, failed, packets: packets.value }
+    const failed = followed.failure ?? checked.failure
+    report = { applied: checked.value === true ? table.version : undefined, failed, packets: table.packets() }
     if (isStopped()) return
     reporter.failure(failure ?? failed)
     if ((failure ?? failed) !== undefined) await sleep(RETRY_MS, undefined, { signal }).catch(() => undefined) // stopped

@@ -108,32 +108,73 @@ export function replacement(
 /** A transaction that deletes the table, whether it exists or not. */
 export const REMOVAL = `table ${TABLE}\ndelete table ${TABLE}\n`
 
+/** An object of a listing (`nft -j list table`): a table, a counter, a set, a map, a chain or a rule. */
+export interface ListedObject {
+  readonly counter?: Counted & { readonly name: string }
+  readonly set?: ListedSet
+  readonly map?: ListedSet
+}
+
+interface ListedSet {
+  readonly name: string
+  readonly elem?: readonly ListedElement[]
+}
+
+/** An element of a map is an array of its key and what the map has for it. Another program may have added other forms. */
+type ListedElement =
+  | string
+  | number
+  | readonly ListedElement[]
+  | {
+      readonly concat?: readonly ListedElement[]
+      readonly prefix?: { readonly addr: string; readonly len: number }
+      readonly goto?: { readonly target: string }
+    }
+
 /** The set that packets of guests change. */
-const DYNAMIC = /^\tset opened \{\n.*?^\t\}\n/gms
-/** The elements of a set or a map. */
-const ELEMENTS = /elements = \{([^}]*)\}/g
+const DYNAMIC = 'opened'
+/** What two listings of the same base rules may have of their own. */
+const OWN = new Set(['metainfo', 'comment', 'handle', 'packets', 'bytes'])
 /** An address as nft lists `::102:304`. */
-const DOTTED = /::\d+(?:\.\d+){3}/g
+const DOTTED = /^::\d+(?:\.\d+){3}$/
 
 /**
- * Compares a listing of the table (`nft --stateless list table`) with rules. `hasElements`: it has their version, and
- * exactly their elements. `frame`: all else, in a form in which two listings of the same base rules are equal.
+ * Compares a listing of the table with rules. `hasElements`: it has exactly their elements. `frame`: all else, in a form
+ * in which two listings of the same base rules are equal.
  */
 export function compareListing(
-  listing: string,
-  { version, sets }: FirewallRules,
+  listing: readonly ListedObject[],
+  { sets }: FirewallRules,
 ): { readonly hasElements: boolean; readonly frame: string } {
-  const comment = `comment "${version}"`
-  const rest = listing.replace(DYNAMIC, '')
-  const listed = [...rest.matchAll(ELEMENTS)].flatMap(([, inside = '']) =>
-    inside.split(',').map((element) => element.trim().replace(DOTTED, (address) => canonicalAddress(address) ?? '')),
+  const listed = listing.flatMap(({ set, map }) => {
+    const { name = DYNAMIC, elem = [] } = set ?? map ?? {}
+    return name === DYNAMIC ? [] : elem.map((element) => `${name} ${formatListed(element)}`)
+  })
+  const wanted = [...sets].flatMap(([name, elements]) =>
+    [...elements].map((element) => `${name} ${formatElement(element).replaceAll('"', '')}`),
   )
-  const wanted = [...sets.values()].flatMap((elements) => [...elements].map(formatElement))
+  const frame = JSON.stringify(listing, (key, value: unknown) =>
+    OWN.has(key) || (key === 'elem' && Array.isArray(value)) ? undefined : value,
+  )
   return {
-    hasElements: rest.includes(comment) && listed.sort().join() === wanted.sort().join(),
+    hasElements: listed.sort().join() === wanted.sort().join(),
     // sorted, since the kernel lists in no fixed order
-    frame: rest.replace(ELEMENTS, '').replace(comment, '').split(/\s+/).sort().join(' '),
+    frame: frame
+      .split(/["[\]{},]+/)
+      .sort()
+      .join(' '),
   }
+}
+
+/** An element as `formatElement` formats it, without quotation marks. */
+function formatListed(element: ListedElement): string {
+  if (typeof element === 'string') return DOTTED.test(element) ? (canonicalAddress(element) ?? '') : element
+  if (typeof element === 'number') return String(element)
+  if (element instanceof Array) return element.map(formatListed).join(' : ')
+  const { concat, prefix, goto } = element
+  if (concat !== undefined) return concat.map(formatListed).join(' . ')
+  if (prefix !== undefined) return `${prefix.addr}/${prefix.len}`
+  return goto === undefined ? JSON.stringify(element) : `goto ${goto.target}`
 }
 
 function addInterface(
@@ -175,7 +216,7 @@ function addInterface(
  * Two instances that have one MAC on one link have one mark, and the second gets no answers.
  */
 function markOf(link: string, id: string): string {
-  return `0x${(crc32(`${link} ${id}`) || 1).toString(16).padStart(8, '0')}`
+  return String(crc32(`${link} ${id}`) || 1)
 }
 
 /**

@@ -24,7 +24,7 @@ function aView(change: Partial<FirewallDocument> = {}): FirewallDocument {
   }
 }
 /** The mark of srv-abcde on the link tap-int-ds42k. */
-const MARK = '0xea9adcd8'
+const MARK = '3936017624'
 
 /** The elements of a set or map. */
 function elements(view: FirewallDocument, set: string): string[] {
@@ -54,7 +54,7 @@ test('an interface is admitted by link, MAC, address and the listeners of its ne
   ])
   expect(elements(two, 'answers4')).toEqual([
     `"tap-int-ds42k" . ${MARK} . 169.254.169.254 . 10.0.0.2 : goto hop_1`,
-    `"tap-int-red" . 0x65d6bce9 . 10.9.0.1 . 10.0.0.2 : goto hop_3`,
+    `"tap-int-red" . 1708571881 . 10.9.0.1 . 10.0.0.2 : goto hop_3`,
   ])
 })
 
@@ -82,10 +82,10 @@ test('nested prefixes and duplicate keys do not break the transaction', () => {
   ])
   const shared = aView({ link: 'br0', guests: [guest({}, 2), { ...guest({}, 5), id: 'srv-other' }] })
   expect(elements(shared, 'guests4')).toHaveLength(1)
-  expect(elements(shared, 'marks')).toEqual(['"br0" . 02:24:19:00:00:ee : 0x9ee9cb4c'])
+  expect(elements(shared, 'marks')).toEqual(['"br0" . 02:24:19:00:00:ee : 2666122060'])
   expect(elements(shared, 'answers4')).toEqual([
-    '"br0" . 0x9ee9cb4c . 169.254.169.254 . 10.0.0.2 : goto hop_2',
-    '"br0" . 0xc2362609 . 169.254.169.254 . 10.0.0.2 : goto hop_5',
+    '"br0" . 2666122060 . 169.254.169.254 . 10.0.0.2 : goto hop_2',
+    '"br0" . 3258328585 . 169.254.169.254 . 10.0.0.2 : goto hop_5',
   ])
 })
 
@@ -159,7 +159,7 @@ const LINE = new RegExp(
   [
     'add element inet imds \\w+ \\{',
     '\\}',
-    '"[A-Za-z0-9_.-]{1,15}"( \\. [0-9a-fx.:/]+)*( : (goto hop_\\d+|0x[0-9a-f]{8}))?,?',
+    '"[A-Za-z0-9_.-]{1,15}"( \\. [0-9a-fx.:/]+)*( : (goto hop_\\d+|\\d+))?,?',
     '',
   ]
     .map((form) => `^${form}$`)
@@ -217,20 +217,30 @@ test('a replacement has the version in the comment of the table, and begins with
 
 test('a listing is compared in any order, without what guests change, in canonical addresses', () => {
   const rules = buildRules(aView({ guests: [guest({ ipv6Addresses: ['::102:304'] })] }))
-  const elements = [...rules.sets.values()].flatMap((set) => [...set].map((entry) => entry.filter(Boolean).join(' : ')))
-  const listing = (comment: string, some: readonly string[], opened: string) =>
-    `table inet imds {\n\tcomment "${comment}"\n\tset all {\n\t\telements = { ${some.join(',\n\t')} }\n\t}\n` +
-    `\tset opened {\n\t\telements = { ${opened} }\n\t}\n}\n`
-  const dotted = elements.map((element) => element.replace('::102:304', '::1.2.3.4')).toReversed()
-  const whole = compareListing(listing('a.1', dotted, 'a'), rules)
+  const sets = [...rules.sets].map(([name, elements]) => ({
+    map: { name, handle: 1, elem: [...elements].map((element) => element.filter(Boolean).map(listedKey)).toReversed() },
+  }))
+  const opened = (address: string) => ({ set: { name: 'opened', elem: [address] } })
+  const whole = compareListing([...sets, opened('a')], rules)
   expect(whole.hasElements).toBe(true)
-  expect(compareListing(listing('a.1', dotted, 'b'), rules)).toEqual(whole)
-  expect(compareListing(listing('a.2', dotted, 'a'), rules).hasElements).toBe(false)
-  expect(compareListing(listing('a.1', dotted.slice(1), 'a'), rules)).toEqual({ ...whole, hasElements: false })
-  expect(compareListing(listing('a.1', [...dotted, 'x'], 'a'), rules)).toEqual({ ...whole, hasElements: false })
-  expect(compareListing(listing('a.1', dotted, 'a').replace('set all', 'set some'), rules).frame).not.toBe(whole.frame)
-  expect(compareListing('', rules).hasElements).toBe(false)
+  const others = sets.map(({ map }) => ({ map: { ...map, handle: 2 } })).toReversed()
+  expect(compareListing([opened('b'), ...others], rules)).toEqual(whole)
+  const [{ map }, ...rest] = sets as [(typeof sets)[0], ...typeof sets]
+  for (const elem of [map.elem.slice(1), [...map.elem, 'x']])
+    expect(compareListing([{ map: { ...map, elem } }, ...rest, opened('a')], rules).hasElements).toBe(false)
+  const renamed = compareListing([{ map: { ...map, name: 'x' } }, ...rest, opened('a')], rules)
+  expect(renamed.frame).not.toBe(whole.frame)
+  expect(compareListing([], rules).hasElements).toBe(false)
 })
+
+/** A key or a value of an element, as nft lists it. */
+function listedKey(text: string) {
+  const concat = text
+    .replaceAll('"', '')
+    .split(' . ')
+    .map((part) => (/^\d+$/.test(part) ? Number(part) : part.replace('::102:304', '::1.2.3.4')))
+  return text.startsWith('goto ') ? { goto: { target: text.slice(5) } } : concat.length > 1 ? { concat } : concat[0]!
+}
 
 test('responses to each IPv6 address of a guest may leave, with its hop limit', () => {
   const view = aView({ guests: [guest({ ipv6Addresses: ['fd00::2', 'fd00::3'] }, 2)] })

@@ -1,6 +1,5 @@
 /**
- * `npm start` as a newcomer runs it: the daemon and imds-api together, the lines that it prints and docs/api.md has, and
- * its end.
+ * `npm start` as a newcomer runs it: the daemon and imds-api together, the commands that it prints, and its end.
  */
 import { spawn, spawnSync } from 'node:child_process'
 import { once } from 'node:events'
@@ -68,13 +67,12 @@ t.test('npm start: the printed lines create a server, and its guest reads user-d
     [],
     'no warning greets a newcomer',
   )
-  const example = here(executed('docs/api.md', 'demo'))
-  const printed = lines
+  const example = lines
     .slice(lines.findIndex((line) => line.startsWith('imds-api creates')))
     .filter((line) => line.startsWith('  '))
     .map((line) => line.slice(2))
-  t.equal(printed.join('\n'), example.trim(), 'docs/api.md has the printed lines')
-  t.ok(example.startsWith(here(executed('README.md', 'api'))), 'and the README the first of them')
+    .join('\n')
+  t.ok(example.startsWith(here(executed('README.md', 'api'))), 'the README has the first of the printed lines')
   const { status, stdout, stderr: errors } = spawnSync('sh', ['-euc', example], { encoding: 'utf8' })
   t.match({ status, errors }, { status: 0, errors: '' })
   const [created, userData, cloudIp, mapped, address] = stdout.trim().split('\n') as [

@@ -1,7 +1,7 @@
 /**
  * What can be wrong with a program. Each program has a table of conditions, from which follow its log lines (watch.ts),
- * the metric imds_condition (metric.ts), /readyz, its doctor and status, its status page (page.ts), `explain CODE`
- * (explain.ts), docs/operations/conditions.md and the alert rules: no text is written twice.
+ * the metric imds_condition (metric.ts), /readyz, its doctor and status, its status page (page.ts), `imdsctl explain`,
+ * docs/operations/conditions.md and the alert rules: no text is written twice.
  */
 import type { CheckResult, Severity } from '../runtime/check.ts'
 

@@ -47,12 +47,6 @@ const program = buildProgram(output, {
     const { doctor } = await import('./commands/doctor.ts')
     status = await doctor({ parsed: parseVariables(true), fileFaults: fileFaults() }, output)
   },
-  explain: async (code) => {
-    const { explainCode } = await import('../conditions/explain.ts')
-    const { API_MEANINGS } = await import('./conditions/table.ts')
-    if (!explainCode(output, API_MEANINGS, code)) throw new CommandFailure(EXIT.usage, `there is no code ${code}`)
-    status = EXIT.done
-  },
   hypervisors: command(listHypervisors),
   drain: command(drain),
   evacuate: command(evacuate),

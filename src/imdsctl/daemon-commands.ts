@@ -55,10 +55,12 @@ function addGuestCommands(program: Command, runner: Runner): void {
     )
   program
     .command('explain')
-    .description('explain the responses that a guest gets, and list its requests; or explain a code of a log line')
+    .description(
+      'explain the responses that a guest gets, and list its requests; or explain a code of a log line or an alert',
+    )
     .argument(
       '<address-id-or-code>',
-      'the address of a guest, such as 10.0.0.2, the id of its instance, such as srv-x1y2z, or a code of a log line, such as store-lost',
+      'the address of a guest, such as 10.0.0.2, the id of its instance, such as srv-x1y2z, or a code of a log line or an alert, such as store-lost',
     )
     .option('--network <name>', 'the network of the address', 'default')
     .addOption(operatorOption(runner))

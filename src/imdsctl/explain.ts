@@ -14,10 +14,9 @@ import type { DoctorSources } from './doctor/hypervisor.ts'
 import { formatAgo } from '../runtime/ago.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
-import { explainCode } from '../conditions/explain.ts'
-import { MEANINGS } from '../imdsd/conditions/table.ts'
 import type { Cell } from '../runtime/terminal.ts'
 import { askDaemon } from './ask-daemon.ts'
+import { explainCode, suggestCode } from './explain-code.ts'
 
 /** What the command needs. */
 export interface ExplainContext extends DoctorSources {
@@ -28,14 +27,17 @@ export interface ExplainContext extends DoctorSources {
 /** Explains a code, an address on a network, or each address of an instance. */
 export async function explain(context: ExplainContext, target: string, network: string): Promise<void> {
   const { output, operator } = context
-  if (explainCode(output, MEANINGS, target)) return
+  if (explainCode(output, target)) return
   const isAddress = canonicalAddress(target) !== undefined
   if (!isAddress && !isId(target))
     throw new CommandFailure(EXIT.usage, `"${String(target)}" is neither an address nor ${ID_RULE}`)
   if (!isName(network)) throw new CommandFailure(EXIT.usage, `"${network}" is not the name of a network`)
   const { explanations, more } = isAddress
     ? { explanations: [await askDaemon(operator, QUESTIONS.address(network, target))], more: 0 }
-    : await explainInstance(operator, target)
+    : await explainInstance(operator, target).catch((error: unknown) => {
+        if (!(error instanceof CommandFailure)) throw error
+        throw new CommandFailure(error.status, `${error.message} ${suggestCode(target)}`.trimEnd(), error.details)
+      })
   const id = explanations.find(({ instance }) => instance !== undefined)?.instance?.id
   const steps = id === undefined ? [] : await stepsTo(context, id)
   for (const explanation of explanations) {

@@ -52,14 +52,3 @@ t.test('what is wrong has its remedy, and the exit status is 1 or 2', async (t) 
     stdout: /^failure +service +it does not answer: .*ECONNREFUSED.*\. Remedy: systemctl start imds-api, /m,
   })
 })
-
-t.test('explain prints the row of a code of the log', async (t) => {
-  t.match(await imdsApi(['explain', 'servers-not-published']), {
-    status: 0,
-    stdout: /^servers-not-published +changes do not reach [^]*\nguests +[^]*\ndo +repair what the reason names/,
-  })
-  t.match(await imdsApi(['explain', 'nonsense']), {
-    status: 64,
-    stderr: /there is no code nonsense/,
-  })
-})

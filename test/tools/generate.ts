@@ -19,6 +19,7 @@ import { CATEGORIES } from '../../src/metadata/categories.ts'
 import { VERSIONS } from '../../src/metadata/versions.ts'
 import { Metrics, type MetricsSources } from '../../src/imdsd/metrics.ts'
 import { always, type Condition, type Meaning } from '../../src/conditions/condition.ts'
+import { ALERTS } from '../../src/conditions/alerts.ts'
 import { EVENTS } from '../../src/conditions/events.ts'
 import { API_EVENTS } from '../../src/imds-api/conditions/events.ts'
 import { API_CONDITIONS } from '../../src/imds-api/conditions/table.ts'
@@ -152,10 +153,9 @@ interface Alert {
   readonly alert: string
   readonly for?: string
   readonly labels: { readonly severity: string }
-  readonly annotations: { readonly description: string }
 }
 
-/** The alerts besides those over imds_condition, whose texts are those of the conditions: the first sentence of each. */
+/** The alerts besides those over imds_condition. */
 function alertList(): string {
   const { groups } = parseYaml(read('deploy/alerts.yml')) as {
     groups: readonly { readonly name: string; readonly rules: readonly Alert[] }[]
@@ -164,18 +164,26 @@ function alertList(): string {
     groups
       .filter(({ name }) => name !== 'conditions')
       .flatMap(({ rules }) => rules)
-      .map(({ alert, for: duration, labels: { severity }, annotations: { description } }) => [
+      .map(({ alert, for: duration, labels: { severity } }) => [
         `**${alert}** (${severity}, ${duration === undefined ? 'at once' : `after ${duration}`})`,
-        description.replace(/(?<=\.) .*/s, ''),
+        alertNamed(alert).what,
       ]),
   )
 }
 
-/** deploy/alerts.yml, with a rule over imds_condition for each severity, whose description is the row of the code. */
+function descriptionOf(row: Meaning): string {
+  return meaningOf(row).replaceAll('**', '')
+}
+
+function alertNamed(name: string): Meaning {
+  return ALERTS.find(({ code }) => code === name)!
+}
+
+/** deploy/alerts.yml, with a rule over imds_condition for each severity. The descriptions are the rows of the codes. */
 export function alertRules(text: string): string {
   const rules = (['failure', 'warning'] as const).map((severity) => {
-    const rows = ALL_CONDITIONS.filter((row) => row.severity === severity)
-    const cases = rows.map((row) => `if eq $labels.code "${row.code}" }}${meaningOf(row).replaceAll('**', '')}{{`)
+    const rows = new Map(ALL_CONDITIONS.filter((row) => row.severity === severity).map((row) => [row.code, row]))
+    const cases = [...rows].map(([code, row]) => `if eq $labels.code "${code}" }}${descriptionOf(row)}{{`)
     const description = `{{ ${cases.join(' else ')} end }}`
     return `      - alert: ${severity === 'failure' ? 'ImdsFailure' : 'ImdsWarning'}
         expr: imds_condition{severity="${severity}"} == 1
@@ -189,7 +197,12 @@ export function alertRules(text: string): string {
 `
   })
   const [start, end] = ['      # generated: conditions\n', '      # end of generated\n']
-  return `${text.slice(0, text.indexOf(start))}${start}${rules.join('\n')}${text.slice(text.indexOf(end))}`
+  const others = text
+    .slice(text.indexOf(end))
+    .replace(/(- alert: (\w+)\n[^]*? description: ).*/g, (_match, before: string, name: string) => {
+      return `${before}${JSON.stringify(descriptionOf(alertNamed(name)))}`
+    })
+  return `${text.slice(0, text.indexOf(start))}${start}${rules.join('\n')}${others}`
 }
 
 function accountLimitTable(): string {

@@ -39,7 +39,15 @@ const IMDSCTL: Readonly<Record<string, readonly string[]>> = {
   'imdsctl/firewall-agent': ['imdsd/operator', 'imdsd/firewall', 'metadata', 'runtime'],
   // doctor also reads the configuration of the daemon on its host.
   'imdsctl/doctor': ['imdsd', 'imdsd/operator', 'imdsd/conditions', 'imdsd/firewall', 'store', 'metadata', 'runtime'],
-  imdsctl: ['imdsctl/doctor', 'imdsctl/firewall-agent', 'imdsd/conditions', 'imdsd/operator', ...SHARED],
+  imdsctl: [
+    'imdsctl/doctor',
+    'imdsctl/firewall-agent',
+    'imds-api/conditions', // what their codes mean
+    'imdsd/conditions',
+    'imdsd/guest',
+    'imdsd/operator',
+    ...SHARED,
+  ],
 }
 
 /** The rooms of imds-api, the highest first: each may import from those of the rows below, and from the foundation. */

@@ -50,13 +50,6 @@ export async function readDrained(db: Db): Promise<ReadonlyMap<string, string>> 
   return new Map(rows.map(({ name, drained_at }) => [name, drained_at!.toISOString()]))
 }
 
-/** The RAM of those that get new servers, in MB. */
-export function openRam(all: readonly HypervisorUsage[]): Pick<HypervisorUsage, 'ram' | 'free'> {
-  const open = all.filter((one) => one.drained_at === null)
-  const sum = (name: 'ram' | 'free') => open.reduce((total, one) => total + one[name], 0)
-  return { ram: sum('ram'), free: sum('free') }
-}
-
 /** How many random hypervisors are compared for a new server. */
 const SAMPLE_SIZE = 32
 

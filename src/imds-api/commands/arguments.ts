@@ -12,7 +12,6 @@ export interface Actions {
   readonly check: (connects: boolean) => Promise<void>
   readonly apply: (file: string, isDryRun: boolean) => Promise<void>
   readonly reconcile: (options: { readonly dryRun?: boolean }) => Promise<void>
-  readonly explain: (code: string) => Promise<void>
   readonly doctor: () => Promise<void>
   readonly hypervisors: () => Promise<void>
   readonly drain: (name: string, isDrained: boolean) => Promise<void>
@@ -84,12 +83,6 @@ ${describeVariables(API_VARIABLES)}`,
     )
     .option('--json', 'print JSON')
     .action(actions.doctor)
-  program
-    .command('explain')
-    .argument('<code>', 'the code of a log line, such as servers-not-published')
-    .description('explain a code of a log line: its meaning, what guests notice, and the remedy')
-    .option('--json', 'print JSON')
-    .action(actions.explain)
   addHypervisorCommands(program, actions)
   return program
 }

@@ -1,19 +1,12 @@
-/** What can be wrong with imds-api and its region, and what the codes in its log mean. */
-import {
-  always,
-  findConditions,
-  type Condition,
-  type FoundCondition,
-  type Meaning,
-} from '../../conditions/condition.ts'
-import { EVENTS } from '../../conditions/events.ts'
+/** What can be wrong with imds-api and its region. */
+import { always, findConditions, type Condition, type FoundCondition } from '../../conditions/condition.ts'
+import { HYPERVISOR_DUPLICATE, STORE_BEHIND } from '../../conditions/shared.ts'
 import { formatDuration } from '../../runtime/ago.ts'
 import type { PoolUsage } from '../changes/allocate.ts'
-import { openRam } from '../changes/hypervisors.ts'
+import type { HypervisorUsage } from '../changes/hypervisors.ts'
 import type { Postponed } from '../mail/sender.ts'
 import type { RegionHypervisor } from '../publish/hypervisors.ts'
 import type { OutboxPublisher } from '../publish/outbox-publisher.ts'
-import { API_EVENTS } from './events.ts'
 import type { ReadRegion, RegionState } from './region-state.ts'
 
 /** A change that waits longer is late: it is usually published in milliseconds. */
@@ -83,6 +76,13 @@ function ofPools(row: Omit<ApiCondition, 'found'>, what: string, least: number, 
   })
 }
 
+/** The RAM of those that get new servers, in MB. */
+export function openRam(all: readonly HypervisorUsage[]): Pick<HypervisorUsage, 'ram' | 'free'> {
+  const open = all.filter(({ drained_at }) => !drained_at)
+  const sum = (name: 'ram' | 'free') => open.reduce((total, one) => total + one[name], 0)
+  return { ram: sum('ram'), free: sum('free') }
+}
+
 export const API_CONDITIONS: readonly ApiCondition[] = [
   {
     code: 'database-unreachable',
@@ -105,11 +105,8 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
         : `servers cannot be published: ${problem.reason}`,
   },
   {
-    code: 'store-behind',
+    ...STORE_BEHIND,
     severity: 'warning',
-    what: 'the store has lost changes, and imds-api publishes every server again.',
-    guests: 'they keep what they have.',
-    remedy: 'imds-api reconcile --dry-run says when all is published; find out why the store went back',
     found: ({ publishing }) =>
       publishing.isStoreBehind ? 'the store has lost changes, and every server is published again' : undefined,
   },
@@ -155,13 +152,7 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
     (one, nowMs) => one.servers > 0 && isSilent(one, nowMs),
   ),
   ofHypervisors(
-    {
-      code: 'hypervisor-duplicate',
-      severity: 'failure',
-      what: 'several daemons have one name.',
-      guests: 'those of the hypervisor whose name is missing get 503.',
-      remedy: 'look for a cloned machine or a copied imds.env, and correct IMDS_HYPERVISOR there',
-    },
+    { ...HYPERVISOR_DUPLICATE, severity: 'failure' },
     'several daemons announce themselves as',
     (one, nowMs) => one.announced?.duplicate === true && !isSilent(one, nowMs),
   ),
@@ -253,8 +244,6 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
     },
   },
 ]
-
-export const API_MEANINGS: readonly Meaning[] = [...API_CONDITIONS, ...API_EVENTS, ...EVENTS]
 
 export interface ServiceStateParts {
   readonly readRegion: ReadRegion

@@ -1,5 +1,6 @@
 /** Conditions of the store, and of this hypervisor in it. */
 import { always } from '../../conditions/condition.ts'
+import { HYPERVISOR_DUPLICATE, STORE_BEHIND } from '../../conditions/shared.ts'
 import { formatDuration } from '../../runtime/ago.ts'
 import { formatStoreProblem } from '../view/store-problem.ts'
 import type { DaemonState, DaemonConditions } from './state.ts'
@@ -81,23 +82,16 @@ export const STORE: DaemonConditions = [
     found: ({ sync: { storeProblem } }) => storeProblem && formatStoreProblem(storeProblem),
   },
   {
-    code: 'store-behind',
+    ...STORE_BEHIND,
     severity: 'failure',
-    what: 'Redis has lost changes: an old dump was loaded, or a replica that lagged was promoted.',
-    guests: 'they keep what they have. Changes that read before they write are refused.',
-    remedy: 'imdsctl republish (imds-api does it by itself); find out why Redis went back',
     found: ({ sync }) =>
       sync.isStoreBehind
         ? 'Redis has lost changes: it has an earlier state than was served, which is not applied'
         : undefined,
   },
   {
-    code: 'hypervisor-duplicate',
+    ...HYPERVISOR_DUPLICATE,
     severity: 'failure',
-    what: 'another daemon has the name of this hypervisor: a machine was cloned, or an environment file was copied.',
-    guests: 'those of the hypervisor whose name is missing get 503.',
-    remedy:
-      'on the wrong one correct IMDS_HYPERVISOR, delete /var/lib/imds if it was cloned, and run systemctl restart imds',
     found: ({ isDuplicate, hypervisor }) =>
       isDuplicate ? `another daemon announces itself as ${String(hypervisor)}` : undefined,
   },

@@ -1,8 +1,10 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { expect, test } from 'vitest'
 import { formatListed, listOf } from '../../../src/conditions/condition.ts'
-import { API_MEANINGS } from '../../../src/imds-api/conditions/table.ts'
-import { MEANINGS } from '../../../src/imdsd/conditions/table.ts'
+import { EVENTS } from '../../../src/conditions/events.ts'
+import { API_EVENTS } from '../../../src/imds-api/conditions/events.ts'
+import { MEANINGS } from '../../../src/imdsctl/explain-code.ts'
+import { DAEMON_EVENTS } from '../../../src/imdsd/conditions/events.ts'
 
 const SRC = new URL('../../../src/', import.meta.url).pathname
 
@@ -18,10 +20,9 @@ test('each code of a log line has a row, and each row of an event has a log line
   const files = readdirSync(SRC, { recursive: true, encoding: 'utf8' }).filter((name) => name.endsWith('.ts'))
   const read = (some: readonly string[]) => some.map((name) => readFileSync(`${SRC}${name}`, 'utf8')).join()
   const logged = read(files.filter((name) => !isTable(name)))
-  const codes = new Set([...MEANINGS, ...API_MEANINGS].map(({ code }) => code))
   const used = [...logged.matchAll(/\bcode: '([a-z]+(?:-[a-z]+)+)'/g)].map(([, code]) => code!)
   expect(used.length).toBeGreaterThan(30)
-  expect(used.filter((code) => !codes.has(code))).toEqual([])
-  const events = [...MEANINGS, ...API_MEANINGS].filter((one) => !('found' in one))
+  expect(used.filter((code) => !MEANINGS.has(code))).toEqual([])
+  const events = [...EVENTS, ...DAEMON_EVENTS, ...API_EVENTS]
   expect(events.map(({ code }) => code).filter((code) => !logged.includes(`'${code}'`))).toEqual([])
 })

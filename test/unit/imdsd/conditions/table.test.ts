@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { findConditions } from '../../../../src/conditions/condition.ts'
 import type { DaemonState } from '../../../../src/imdsd/conditions/state.ts'
-import { CONDITIONS, MEANINGS } from '../../../../src/imdsd/conditions/table.ts'
+import { CONDITIONS } from '../../../../src/imdsd/conditions/table.ts'
 import type { SyncStatus } from '../../../../src/imdsd/view/sync-state.ts'
 import { SOUND } from '../../../support/fixtures/daemon-state.ts'
 import { READY } from '../../../support/fixtures/ready.ts'
@@ -171,13 +171,4 @@ test('two faults of different parts are both found, failures first', () => {
       const severities = found.map(({ severity }) => severity)
       expect(severities).toEqual(severities.toSorted())
     }
-})
-
-test('a code is one or more words and has one row, which says what it means and what to do', () => {
-  expect(new Set(MEANINGS.map(({ code }) => code)).size).toBe(MEANINGS.length)
-  for (const { code, what, guests, remedy } of MEANINGS) {
-    expect(code).toMatch(/^[a-z]+(-[a-z]+)*$/)
-    expect([what, guests]).toEqual([expect.stringMatching(/\.$/), expect.stringMatching(/\.$/)])
-    expect(remedy).not.toMatch(/\.$/)
-  }
 })

@@ -34,15 +34,15 @@ export class Metrics {
   readonly sync = declareSync(this.registry)
   readonly journalRewrites = labelled(this.registry, 'result', ['written', 'failed'], {
     name: 'imds_journal_rewrites_total',
-    help: 'Rewrites of the journal with the whole view: written or failed.',
+    help: 'Rewrites of the journal with the whole view, by result.',
   })
   readonly journalWrites = labelled(this.registry, 'result', ['written', 'failed'], {
     name: 'imds_journal_writes_total',
-    help: 'Writes of changes to the journal: written, or failed (then a start without the store serves nothing).',
+    help: 'Writes of changes to the journal, by result.',
   })
   readonly reportWrites = labelled(this.registry, 'result', ['written', 'failed'], {
     name: 'imds_report_writes_total',
-    help: 'Writes of the reports of guests to the store: written, or failed (retried later).',
+    help: 'Writes of the reports of guests to the store, by result.',
   })
   readonly clockSetBacks = new Counter({
     name: 'imds_clock_set_back_total',
@@ -75,13 +75,11 @@ function declareSync(registry: Registry): SyncMetrics {
     }),
     resyncs: labelled(registry, 'result', ['completed', 'failed', 'uninitialised'], {
       name: 'imds_resyncs_total',
-      help:
-        'Full comparisons with the store: completed, failed (the store did not answer), ' +
-        'or uninitialised (the store has nothing of this region).',
+      help: 'Full comparisons with the store: completed, failed, or uninitialised (the store has nothing of this region).',
     }),
     recordFaults: labelled(registry, 'reason', FAULT_REASONS, {
       name: 'imds_record_faults_total',
-      help: 'Faulty records that were loaded, by reason. Each faulty state of a record counts once.',
+      help: 'Faulty records that were loaded, by reason. Each faulty state counts once.',
     }),
   }
 }
@@ -104,9 +102,8 @@ function declareConnections(registry: Registry, { meter }: MetricsSources): void
   readLabelled(registry, 'reason', () => meter.drops, {
     name: 'imds_connections_dropped_total',
     help:
-      'Connections of guests that were closed without a response: no file descriptors left ' +
-      '(descriptors), far beyond the share of the guest (over-share), the instance has lost the address ' +
-      '(owner-changed), or a response was not read or bytes came without a request (stalled).',
+      'Connections of guests that were closed without a response: no file descriptors left (descriptors), far beyond ' +
+      'the share (over-share), the address is lost (owner-changed), unread responses or bytes without a request (stalled).',
   })
   readLabelled(registry, 'session', () => meter.sessions, {
     name: 'imds_session_requests_total',
@@ -177,7 +174,7 @@ function declarePackets(registry: Registry, { firewall }: MetricsSources): void 
     help:
       'Packets that the firewall admitted, or kept out: from a link, MAC and source address of no ' +
       'instance (unknown-peers), new connections beyond the rate limit (too-many), fragments, responses ' +
-      "whose guest has gone (strays), and to the operators' listener (operators). Reported every 5 s.",
+      "whose guest has gone (strays), and to the operators' listener (operators).",
   })
 }
 

@@ -2,7 +2,7 @@
  * Generates tables and lists of the documents and the alert rules over conditions from the code. `node test/tools/generate.ts`
  * writes them; test/unit/docs.test.ts checks that they are up to date.
  *
- * Each is between `<!-- generated: NAME -->` and `<!-- end of generated -->`.
+ * Each is between `<!-- generated: NAME -->` and `<!-- end -->`.
  */
 import { writeFileSync } from 'node:fs'
 import type { Registry } from 'prom-client'
@@ -23,11 +23,9 @@ import { ALERTS } from '../../src/conditions/alerts.ts'
 import { EVENTS } from '../../src/conditions/events.ts'
 import { API_EVENTS } from '../../src/imds-api/conditions/events.ts'
 import { API_CONDITIONS } from '../../src/imds-api/conditions/table.ts'
-import { CHECKS } from '../../src/imdsctl/doctor/checks.ts'
 import { DAEMON_EVENTS } from '../../src/imdsd/conditions/events.ts'
 import { CONDITIONS } from '../../src/imdsd/conditions/table.ts'
 import { ADMIN_USER, DEFAULT_USER, formatDaemonUser, formatPublisherUser } from '../../src/store/redis/acl.ts'
-import { ReadinessSchema } from '../../src/imdsd/operator/documents.ts'
 import { DOCUMENTS, read, ROOT } from './documents.ts'
 import { recordTable } from './record-table.ts'
 
@@ -46,16 +44,14 @@ const TABLES: Readonly<Record<string, () => string | Promise<string>>> = {
   events: () => codeList(EVENTS),
   'daemon-events': () => codeList(DAEMON_EVENTS),
   'api-events': () => codeList(API_EVENTS),
-  readiness: readinessList,
-  checks: () => codeList(CHECKS),
-  'account-limits': accountLimitTable,
+  'account-limits': accountLimitList,
 }
 
 /** A document with up-to-date tables. */
 export async function generated(text: string): Promise<string> {
   let result = text
   for (const [name, table] of Object.entries(TABLES)) {
-    const [start, end] = [`<!-- generated: ${name} -->\n`, '<!-- end of generated -->']
+    const [start, end] = [`<!-- generated: ${name} -->\n`, '<!-- end -->']
     const from = result.indexOf(start)
     if (from === -1) continue
     result = `${result.slice(0, from)}${start}${await table()}\n${result.slice(result.indexOf(end, from))}`
@@ -63,12 +59,6 @@ export async function generated(text: string): Promise<string> {
   return (await format('README.md', result, LAYOUT)).code
 }
 
-function asTable(columns: readonly string[], rows: readonly (readonly string[])[]): string {
-  const line = (cells: readonly string[]) => `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`
-  return ['<!-- prettier-ignore -->', line(columns), `|${'---|'.repeat(columns.length)}`, ...rows.map(line)].join('\n')
-}
-
-/** For texts that are too long for the cells of a table. */
 function asList(rows: readonly (readonly [name: string, text: string])[]): string {
   return rows.map(([name, text]) => `- ${name}: ${text}`).join('\n')
 }
@@ -105,10 +95,10 @@ async function metricList(): Promise<string> {
 }
 
 async function apiMetricList(): Promise<string> {
-  return listOfMetrics(buildApiMetrics({ database: {} } as ApiMetricsSources).registry) // enough for the declarations
+  return listOfMetrics(buildApiMetrics({ database: {} } as ApiMetricsSources).registry, 'imds_api_') // enough for the declarations
 }
 
-async function listOfMetrics(registry: Registry): Promise<string> {
+async function listOfMetrics(registry: Registry, prefix = 'imds_'): Promise<string> {
   interface Declared {
     readonly name: string
     readonly help?: string
@@ -116,7 +106,7 @@ async function listOfMetrics(registry: Registry): Promise<string> {
     get(): Promise<{ readonly help: string }>
   }
   const declared = (registry.getMetricsAsArray() as unknown as Declared[])
-    .filter(({ name }) => name.startsWith('imds_'))
+    .filter(({ name }) => name.startsWith(prefix))
     .sort((a, b) => (a.name < b.name ? -1 : 1))
   const rows = await Promise.all(
     declared.map(async (metric) => {
@@ -130,7 +120,7 @@ async function listOfMetrics(registry: Registry): Promise<string> {
 
 /** What a code means. What guests do not notice is left out. */
 function meaningOf({ what, guests, remedy }: Meaning): string {
-  return `${what} ${guests === 'nothing.' ? '' : `**Guests**: ${guests} `}**Do**: ${remedy}.`
+  return `${what} ${guests === 'nothing.' ? '' : `Guests: ${guests} `}**Do**: ${remedy}.`
 }
 
 /** `explain CODE` says what each means. */
@@ -205,26 +195,13 @@ export function alertRules(text: string): string {
   return `${text.slice(0, text.indexOf(start))}${start}${rules.join('\n')}${others}`
 }
 
-function accountLimitTable(): string {
-  return asTable(
-    ['limit', 'default', 'counts'],
-    Object.entries(ACCOUNT_LIMITS).map(([name, rule]) => [`\`${name}\``, rule.default.toLocaleString('en'), rule.of]),
+function accountLimitList(): string {
+  return asList(
+    Object.entries(ACCOUNT_LIMITS).map(([name, rule]) => [
+      `\`${name}\` (${rule.default.toLocaleString('en')})`,
+      rule.of,
+    ]),
   )
-}
-
-function readinessList(): string {
-  interface Schema {
-    readonly type: string
-    readonly description?: string
-    readonly properties?: Readonly<Record<string, Schema>>
-  }
-  const rows = ({ properties = {} }: Schema, path = ''): [string, string][] =>
-    Object.entries(properties).flatMap(([name, field]) =>
-      field.type === 'object'
-        ? rows(field, `${path}${name}.`)
-        : [[`\`${path}${name}\` (${field.type})`, field.description ?? '']],
-    )
-  return asList(rows(ReadinessSchema))
 }
 
 /** deploy/redis.acl, with the names of the other templates. */

@@ -34,7 +34,8 @@ export function recordTable(): string {
       const facts = [about, bounds(field), isRequired ? '' : fallback(field.default)]
       const list = facts.filter((fact) => fact !== '').join('; ')
       const description = field.description ?? field.items?.description ?? ''
-      items.push(`${indent}- \`${name}${field.items ? '[]' : ''}\`${list === '' ? '' : ` (${list})`}: ${description}`)
+      const text = description === 'Its id.' ? '' : `: ${description}`
+      items.push(`${indent}- \`${name}${field.items ? '[]' : ''}\`${list === '' ? '' : ` (${list})`}${text}`)
       visit(field.items ?? field, `${path}${name}.`, `${indent}  `)
     }
   }

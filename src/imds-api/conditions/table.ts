@@ -20,8 +20,7 @@ const NEARLY_FULL = 0.9
 const CERTIFICATE_DAYS = 14
 const DAY_MS = 86_400_000
 const MAX_NAMED = 10
-const ADD_RANGE =
-  'add a range to the region file and run imds-api apply FILE, or delete unmapped cloud IPs and forgotten servers'
+const ADD_RANGE = 'add a range to the region file and apply it, or delete unmapped cloud IPs and forgotten servers'
 
 export type Publishing = Pick<OutboxPublisher, 'problem' | 'isStoreBehind'>
 

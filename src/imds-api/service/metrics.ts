@@ -18,8 +18,7 @@ const COUNTERS = {
     'imds_api_unreadable_requests_total',
     'reason',
     UNREADABLE_REASONS,
-    'Requests that could not be read: bad_request (malformed, or not HTTP/1.0 or 1.1), request_timeout, ' +
-      'header_fields_too_large, payload_too_large (of a chunk extension).',
+    'Requests that could not be read, by the name of the error; payload_too_large: of a chunk extension.',
   ],
   countClosed: [
     'imds_api_closed_connections_total',
@@ -32,13 +31,13 @@ const COUNTERS = {
     'imds_api_keyed_requests_total',
     'result',
     KEYED_RESULTS,
-    'Requests with an Idempotency-Key: replayed (with the response of an earlier request), new.',
+    'Requests with an Idempotency-Key: new, or replayed (they got the response of an earlier request).',
   ],
   countShed: [
     'imds_api_shed_requests_total',
     'queue',
     SHED_QUEUES,
-    'Requests that got 503 because too many waited: reads, changes, tokens (requests to /token), bodies (bytes).',
+    'Requests that got 503 because too many waited, by queue.',
   ],
   countPublish: [
     'imds_api_publishes_total',
@@ -51,13 +50,13 @@ const COUNTERS = {
     'imds_api_compute_outcomes_total',
     'outcome',
     ['succeeded', 'failed'],
-    'Actions on servers whose outcome a hypervisor has reported: succeeded, failed.',
+    'Actions on servers whose outcome a hypervisor has reported.',
   ],
   countInvitation: [
     'imds_api_invitations_total',
     'result',
     ['sent', 'failed'],
-    'Attempts to send an invitation by mail: sent, failed (retried).',
+    'Attempts to send an invitation by mail, by result.',
   ],
 } as const satisfies Readonly<
   Record<string, readonly [name: string, label: string, values: readonly string[], help: string]>
@@ -88,8 +87,11 @@ const SCRAPED: Readonly<Record<string, readonly [help: string, of: (region: Regi
   ],
 }
 const POOLS: Readonly<Record<string, readonly [help: string, of: (pool: PoolUsage) => number]>> = {
-  imds_api_pool_addresses: ['Addresses of the pools', ({ size }) => size],
-  imds_api_pool_free_addresses: ['Free addresses of the pools', ({ size, used }) => size - used],
+  imds_api_pool_addresses: [
+    'Addresses of the pools, by kind: mac, private_ipv4, public_ipv4, public_ipv6.',
+    ({ size }) => size,
+  ],
+  imds_api_pool_free_addresses: ['Free addresses of the pools, by kind.', ({ size, used }) => size - used],
 }
 
 /** The registry, and the functions that count. */
@@ -153,7 +155,7 @@ function declareGauges(
   for (const [name, [help, of]] of Object.entries(POOLS))
     new Gauge({
       name,
-      help: `${help}, by kind: mac, private_ipv4, public_ipv4, public_ipv6.`,
+      help,
       registers: [registry],
       labelNames: ['kind'] as const,
       async collect() {

@@ -11,7 +11,7 @@ const CERTIFICATE_DAYS = 30
 /** What a state directory needs beside a second copy of the journal: what is appended meanwhile, and the key. */
 const SPARE_BYTES = 16 * 1024 * 1024
 const NEARLY_ALL = 0.9
-const RENEW = 'replace the key and its certificate: docs/configuration.md#identity-keys has the steps'
+const RENEW = 'replace it and its key: docs/configuration.md#identity-keys'
 
 const joined = (texts: readonly string[]) => (texts.length === 0 ? undefined : texts.join('; '))
 

@@ -6,7 +6,7 @@ import type { DaemonState, DaemonConditions } from './state.ts'
 const hasCause = ({ sync }: DaemonState) => sync.storeProblem !== undefined
 
 const CORRECT =
-  'publish a corrected record. "rejected": the value is plain, was changed or moved, or its record key is missing here'
+  'publish a corrected record. "rejected": it is not encrypted, was changed or moved, or its record key is missing here'
 
 export const RECORDS: DaemonConditions = [
   {

@@ -112,7 +112,7 @@ export const STORE: DaemonConditions = [
   {
     code: 'store-not-written',
     severity: 'warning',
-    what: 'Redis refuses what the daemon writes: its announcement, without which publishers warn of an unknown hypervisor, or reports of guests, which are written later.',
+    what: 'Redis refuses the announcement of the daemon (publishers then warn of an unknown hypervisor), or the reports of guests.',
     guests: 'nothing.',
     remedy:
       'with NOPERM, give its Redis user the rights that imdsctl acl HYPERVISOR prints; otherwise repair the store',

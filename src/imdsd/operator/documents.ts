@@ -28,12 +28,12 @@ export const ReadinessSchema = Type.Object({
   store: Type.String({ description: 'The store, without secrets.' }),
   connected: Type.Boolean({ description: 'Whether the store is connected.' }),
   instances: Type.Integer({ description: 'Instances that this hypervisor serves.' }),
-  viewAgeSeconds: Type.Number({ description: 'Seconds since the last full comparison of the view with the store.' }),
+  viewAgeSeconds: Type.Number({ description: 'Seconds since the last full comparison with the store.' }),
   absent: Type.Integer({ description: 'Instances that are served although the store no longer has them.' }),
   faulty: Type.Integer({ description: 'Faulty records of this hypervisor.' }),
-  contestedAddresses: Type.Integer({ description: 'Addresses and prefixes that more than one instance claims.' }),
+  contestedAddresses: Type.Integer({ description: 'Addresses and prefixes that several instances claim.' }),
   unconfirmedAddresses: Type.Integer({
-    description: 'Addresses and prefixes that wait for the rules of the firewall.',
+    description: 'Addresses and prefixes that wait for the firewall.',
   }),
   firewall: Type.Object({
     required: Type.Boolean({ description: 'Whether IMDS_FIREWALL is "required".' }),

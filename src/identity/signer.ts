@@ -1,6 +1,6 @@
 /**
  * Signs identity documents and tokens (contract H3, H4). Node does the work of the key in its pool of threads, so no
- * guest waits for the signature of another one. The libraries take long to load: identity.ts loads this file late.
+ * guest waits for the signature of another guest. The libraries take long to load: identity.ts loads this file late.
  */
 import { calculateJwkThumbprint, exportJWK, SignJWT } from 'jose'
 import { createPublicKey, randomUUID, sign, type KeyObject } from 'node:crypto'
@@ -12,7 +12,7 @@ import { algorithmOf, type IdentityKey } from './key.ts'
 /** What a token says about an instance. */
 export type TokenSubject = Pick<Instance, 'id' | 'account' | 'image' | 'zone'>
 
-/** The lifetime of a token: long enough to log in, and as short as possible for one that is stolen. */
+/** The lifetime of a token: long enough to log in, and as short as possible for a stolen token. */
 export const TOKEN_SECONDS = 600
 
 export interface KeySigner {

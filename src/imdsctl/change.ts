@@ -1,5 +1,5 @@
 /**
- * `imdsctl remove`, `seal`, `unseal`, `encrypt` and `decrypt`, for one instance or many. Continues after one that fails.
+ * `imdsctl remove`, `seal`, `unseal`, `encrypt` and `decrypt`, for one instance or many. Continues after a failure.
  * The exit status is the highest of all.
  */
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'

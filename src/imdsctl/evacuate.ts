@@ -2,7 +2,7 @@
  * `imdsctl evacuate`: moves the records of a hypervisor to others, each by its next revision. A seal stays, as with every
  * put. It can run again: records that were moved no longer name the hypervisor.
  *
- * A record with two hypervisors is in a live migration. To move it is to leave only the other one in it.
+ * A record with two hypervisors is in a live migration. A move leaves only the other hypervisor in it.
  */
 import type { Instance } from '../metadata/instance.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'

@@ -26,7 +26,7 @@ export function addressOwned({ address, network, owner }: { address: string; net
   return `${address} on network ${network} belongs to ${owner}, all or in part: remove it from that instance first`
 }
 
-/** The Failure for any error: one that is no Failure means that the store or a daemon cannot be used. */
+/** The Failure for any error: an error that is no Failure means that the store or a daemon cannot be used. */
 export function failureOf(error: unknown): CommandFailure {
   if (error instanceof CommandFailure) return error
   const path = missingFile(error)

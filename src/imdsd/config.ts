@@ -80,7 +80,7 @@ export interface Config extends GuestListeners {
   readonly userDataMaxBytes: number
   readonly resyncMs: number
   readonly journalMaxAgeMs: number
-  /** Keys of session tokens; the first one mints. Undefined: use the key in the state directory of this hypervisor. */
+  /** Keys of session tokens; the first mints. Undefined: use the key in the state directory of this hypervisor. */
   readonly tokenKeys: readonly Uint8Array[] | undefined
   /** The rate limits of each guest. */
   readonly share: Allowance

@@ -98,7 +98,7 @@ function printFaults(faults: readonly VariableFault[]): void {
   for (const { variable, message } of faults) console.error(`  ${variable} ${message}`)
 }
 
-/** Parses the arguments. Ends the process after one that only prints, such as --check. */
+/** Parses the arguments. Ends the process after an option that only prints, such as --check. */
 async function readArguments(): Promise<Arguments> {
   const { Output } = await import('../runtime/output.ts')
   const output = new Output('imds', process.stdout, process.stderr, (status) => process.exit(status))

@@ -137,7 +137,7 @@ export class FailureLimit {
       known.get(source) ?? this.#real[subject.kind].pairs.get(pair) ?? new TokenBucket(PAIR.burst, PAIR.perSecond)
     known.delete(source)
     known.set(source, bucket)
-    // the one that is the longest without a success
+    // the address that is the longest without a success
     if (known.size > MAX_KNOWN_ADDRESSES) known.delete(known.keys().next().value!)
     this.#known[subject.kind].set(name, known)
   }

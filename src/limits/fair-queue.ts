@@ -2,10 +2,10 @@
  * Runs tasks in fair order. Keys (such as accounts) take turns, the callers of a key take turns, and the tasks of a
  * caller run in order. So a caller with many tasks delays each other one by one task, and so does a key.
  *
- * A key runs few tasks at once; others wait. Urgent ones go first, but every second turn is for the others while some
- * wait. What waits has a cost, and a key has a limit of it. Beyond the limit, the newest task of the caller that costs
- * the most is refused. So a caller never uses the room of one that uses less. Urgent tasks have the same limits again,
- * for themselves.
+ * A key runs few tasks at once; others wait. Urgent tasks go first, but every second turn is for the others while some
+ * wait. A task that waits has a cost, and a key has a limit of it. Beyond the limit, the newest task of the caller that
+ * costs the most is refused. So a caller never uses the room of a caller that uses less. Urgent tasks have the same
+ * limits again, for themselves.
  *
  * All keys together may have the same limits. Beyond that of the cost, a task of the key that costs the most is
  * refused. Some turns may be only for keys of which nothing runs. Under overload, tasks that have waited long are

@@ -141,7 +141,7 @@ export function overlap(a: string, b: string): boolean {
 
 /**
  * The owner of an address. `contested`: more than one instance claims it. `unconfirmed`: its owner has gained it, and the
- * rules of the firewall may still give it to another one.
+ * rules of the firewall may still give it to another instance.
  */
 export type Ownership<T> =
   | { readonly kind: 'owned'; readonly owner: T }

@@ -39,7 +39,7 @@ export function parseReportName(path: string): string | undefined {
   return NAME.test(name) ? name : undefined
 }
 
-/** The reports after another one; `malformed` and `too-large`: it is not accepted. */
+/** The reports after a new report; `malformed` and `too-large`: it is not accepted. */
 export type Reported =
   | { readonly kind: 'reported'; readonly reports: Reports }
   | { readonly kind: 'malformed' | 'too-large' }

@@ -65,7 +65,7 @@ export interface Fleet {
   announceControlPlane(controlPlane: ControlPlane, drained: ReadonlyMap<string, string>): Promise<void>
   /** The id of the database whose region this is; undefined: no imds-api has published it. */
   database(): Promise<string | undefined>
-  /** Makes this the region of a database. Without `replaces`, another one keeps it. Returns whose it is now. */
+  /** Makes this the region of a database. Without `replaces`, another database keeps it. Returns whose it is now. */
   setDatabase(database: string, replaces: boolean): Promise<string>
   state(): Promise<StoreState>
   /** The last numbers that the sequences of the database are known to have given, by their names. */

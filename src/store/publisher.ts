@@ -96,7 +96,7 @@ export interface PutOptions {
 
 /**
  * Options of a removal. `sealedAt`: the seal that the tombstone gets if the store has none, to restore a tombstone.
- * `incarnation`: that of the instance; another one is refused.
+ * `incarnation`: that of the instance; another incarnation is refused.
  */
 export interface RemoveOptions extends PutOptions {
   readonly incarnation?: string | undefined

@@ -3,7 +3,7 @@
  *
  *   redis://[USER@]HOST[:PORT][/DATABASE]                one server
  *   redis-sentinel://[USER@]HOST[:PORT],.../MASTER       the Sentinels, and the name that they give to the primary
- *   redis-cluster://[USER@]HOST[:PORT],...               some nodes of a Cluster: one that answers is enough
+ *   redis-cluster://[USER@]HOST[:PORT],...               some nodes of a Cluster: one has to answer
  *   file:DIRECTORY
  *
  * `rediss` in place of `redis` means TLS to every server, Sentinels too.

@@ -1,6 +1,6 @@
 /**
  * The ways in which checks look at this hypervisor. imdsctl/doctor/hypervisor.ts has the real ones; a test gives its
- * own, so that each check can be tested without one.
+ * own, so that each check can be tested without it.
  */
 import type { Settings } from '../../imdsd/check.ts'
 import type { FileState } from '../../imdsd/conditions/state.ts'

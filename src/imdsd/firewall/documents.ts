@@ -218,7 +218,7 @@ export function firewallGuest({ id, options, interfaces }: Instance): FirewallGu
   return {
     id,
     httpPutResponseHopLimit: options.httpPutResponseHopLimit,
-    // one that has lost all of its addresses needs no link, which the later instance may have got as well
+    // an interface that has lost all of its addresses needs no link, which the later instance may have got as well
     interfaces: interfaces
       .map(({ id, network, macAddress, ipv4Addresses, ipv6Addresses, ipv6Prefixes }) => ({
         id,

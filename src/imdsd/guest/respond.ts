@@ -3,7 +3,7 @@
  *
  * A response is sent in one write with a prepared header list. It bypasses Fastify's reply, which is slower and would
  * add a charset. On a connection that stays open, a response waits for the end of the turn of the event loop, and up to
- * MAX_BATCH responses are sent together: that is faster than sending each one alone.
+ * MAX_BATCH responses are sent together: that is faster than sending each alone.
  */
 import type { IncomingHttpHeaders } from 'node:http'
 import { performance } from 'node:perf_hooks' // as a global it is an accessor, which costs more than the clock
@@ -70,7 +70,7 @@ export class Responder {
     } = exchange
     const { guard, meter, refusalLog, log } = this.#parts
     const outcome = outcomeOf(result)
-    // a report whose body was read is like a request without one
+    // a report whose body was read is like a request without a body
     const last = exchange.had.body?.kind !== 'read' && isLast(headers, outcome)
     if (last) {
       response.shouldKeepAlive = false

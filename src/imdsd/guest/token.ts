@@ -107,7 +107,7 @@ function mac({ secret }: Key, network: string, instance: string, head: Uint8Arra
 }
 
 /**
- * The lifetime in seconds that a PUT requests; undefined if it requests none, or one that is not allowed (contract D1).
+ * The lifetime in seconds that a PUT requests; undefined if there is none, or it is not allowed (contract D1).
  * Node joins repeated headers with a comma, so their value is not a number.
  */
 export function parseTtl(header: string | undefined): number | undefined {

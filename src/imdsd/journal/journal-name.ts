@@ -1,4 +1,4 @@
-/** The name of the journal: a rewritten one gets it, and one that is given up loses it. */
+/** The name of the journal: a rewritten journal gets it, and a journal that is given up loses it. */
 import type { Disk } from './disk.ts'
 import type { StaleMark } from './stale-mark.ts'
 import { temporaryOf } from './state-files.ts'
@@ -29,7 +29,7 @@ export class JournalName {
     this.#stale.clear()
   }
 
-  /** Deletes the journal, also one that gets its name late. Marks it before, since that may fail. */
+  /** Deletes the journal, also a journal that gets its name late. Marks it before, since that may fail. */
   async delete(): Promise<void> {
     const giving = this.#giving
     this.#giving = undefined

@@ -55,7 +55,7 @@ export async function createJournal(disk: Disk, path: string, content: JournalCo
   }
 }
 
-/** An open journal. One append at a time, and none after one that has failed. */
+/** An open journal. One append at a time, and none after a failure. */
 export class JournalWriter {
   readonly #file: DiskFile
   readonly #keys: StateKeys
@@ -94,7 +94,7 @@ export class JournalWriter {
     return this.#appending
   }
 
-  /** Appends encoded lines as one frame, which is flushed with a later one. */
+  /** Appends encoded lines as one frame, which is flushed with a later frame. */
   write(lines: readonly Uint8Array[]): Promise<void> {
     return this.#write(lines, FLUSH_BYTES)
   }

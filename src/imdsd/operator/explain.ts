@@ -115,7 +115,7 @@ export async function explain(
   }
 }
 
-/** Whether a guest with this address can connect to a listener. Both ends of a connection are of one family. */
+/** Whether a guest with this address can connect to a listener. A guest with an IPv6 address connects over IPv6. */
 function isReachedFrom(address: string, host: string): boolean {
   return host === '::' || address.includes(':') === host.includes(':')
 }

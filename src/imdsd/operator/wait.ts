@@ -32,7 +32,7 @@ const POLL_MS = 25
 const REASON_TIMEOUT_MS = 1500
 
 /**
- * Resolves when the daemon serves the publish that is waited for or a later one, when it never can, or after the
+ * Resolves when the daemon serves the publish that is waited for or a later publish, when it never can, or after the
  * timeout.
  */
 export async function waitForInstance({ operator, id, revision, order = 0, timeoutMs }: WaitFor): Promise<Waited> {

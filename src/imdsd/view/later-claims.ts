@@ -1,5 +1,5 @@
 /**
- * Which of several instances keeps a range that they claim: the one that claimed it last (invariant 7).
+ * Which of several instances keeps a range that they claim: the last that claimed it (invariant 7).
  *
  * The others lose it for good, also if the last one leaves: a record that was published before the range was lost gets
  * nothing of it. The store gives no range to two instances, so an earlier claim is out of date, and it would be served

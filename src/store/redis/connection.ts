@@ -1,6 +1,6 @@
 /**
  * A connection to one server of Redis, or to a Sentinel. It does not reconnect: when it ends, the caller gets the
- * reason and opens another one. That reads passwords and certificates again, so that replacing them needs no restart.
+ * reason and opens a new connection. That reads passwords and certificates again: replacing them needs no restart.
  */
 import { isIP } from 'node:net'
 import { TLSSocket } from 'node:tls'

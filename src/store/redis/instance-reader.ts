@@ -31,7 +31,7 @@ interface ToRead {
   readonly fault: { readonly kind: 'unreadable' | 'user-data'; readonly reason: string } | undefined
 }
 
-/** How to read instances: with a `cipher` plain values are rejected; without one records are plain. */
+/** How to read instances: with a `cipher` unencrypted values are rejected; without it records are not encrypted. */
 export interface InstanceReaderParts {
   readonly ask: Ask
   readonly keys: Keys

@@ -14,7 +14,7 @@ import { close, connectTo, runPipeline, storeOf, type RedisConnection, type Redi
 import { errorOf } from './reasons.ts'
 import { askSentinel, askSentinels, isSame } from './sentinels.ts'
 
-/** The interval at which a connection to a primary asks a Sentinel, each time another one. */
+/** The interval at which a connection to a primary asks a Sentinel, each time another Sentinel. */
 const SENTINEL_INTERVAL_MS = 5000
 /** The nodes of a Cluster may disagree about a slot just after it moved. More redirections than these are a loop. */
 const MAX_REDIRECTIONS = 5
@@ -64,7 +64,7 @@ export async function checkRegion(redis: Redis, settings: RedisSettings, key: st
 
 /**
  * Parses a redirection by a node of a Cluster: `MOVED 3999 HOST:PORT` for good, `ASK 3999 HOST:PORT` for this key and
- * now. An empty host means the one that answered. Undefined for any other reply. Source: the Redis Cluster
+ * now. An empty host means the node that answered. Undefined for any other reply. Source: the Redis Cluster
  * specification.
  */
 export function redirection(kind: 'MOVED' | 'ASK', reply: unknown, { host }: Node): Node | undefined {
@@ -96,8 +96,8 @@ async function followRedirections(
 }
 
 /**
- * Connects to the primary that the Sentinels name. The connection ends when they name another one. The server itself
- * may not know of the failover, if the Sentinels cannot reach it: it still calls itself the primary, but gets no more
+ * Connects to the primary that the Sentinels name. The connection ends when they name another. The server itself may
+ * not know of the failover, if the Sentinels cannot reach it: it still calls itself the primary, but gets no more
  * publishes. Sentinels that do not answer end nothing.
  */
 async function connectToPrimary(

@@ -4,7 +4,7 @@
  * The store's index has every field but the account. So a filter by account reads the records, which takes longer.
  */
 import { canonicalAddress, isIpv6Prefix, overlap } from '../metadata/address.ts'
-import { parseStored } from '../metadata/record.ts'
+import { parse } from '../metadata/record.ts'
 import { formatAgo } from '../runtime/ago.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
@@ -87,7 +87,7 @@ async function ofAccount(
     try {
       const published = await publisher.get(id)
       if (published === undefined) return // removed meanwhile
-      const parsed = parseStored(published.document)
+      const parsed = parse(published.document)
       if (!parsed.ok) unread.push(id)
       else if (parsed.value.account === account) ids.add(id)
     } catch (error) {

@@ -6,7 +6,6 @@ import { findConditions } from '../conditions/condition.ts'
 import { CHECK_INTERVAL_MS, ConditionWatch } from '../conditions/watch.ts'
 import { formatHostPort, type HostPort } from '../runtime/host-port.ts'
 import { buildAddressWatch } from './address-watch.ts'
-import { CHECK_INTERVAL_MS as CLOCK_INTERVAL_MS, ClockWatch } from './clock.ts'
 import { CONDITIONS } from './conditions/table.ts'
 import { readDaemonState } from './daemon-state.ts'
 import { LIMITED_DSCP } from './guest/hop-limit.ts'
@@ -66,7 +65,7 @@ export async function startBackground(parts: BackgroundParts): Promise<Daemon> {
 /** Builds the parts. Only timers run already, which `stop` ends. */
 async function buildBackground(parts: BackgroundParts) {
   const { config, log, now, guestSide } = parts
-  const { view, guests, restored } = guestSide
+  const { view, guests } = guestSide
   const metrics = new Metrics()
   const host = new StateWatch(config.stateDirectory, now)
   const watch = new ConditionWatch(log, now)
@@ -74,8 +73,6 @@ async function buildBackground(parts: BackgroundParts) {
   const onChange = () => watch.note(conditions(), true)
   const storeSide = await buildStoreSide({ ...parts, openSource, metrics, onChange })
 
-  const clock = new ClockWatch({ wall: () => Date.now(), steady: now, setBacks: metrics.clockSetBacks, log })
-  clock.reportSetBack(-(restored.ageMs ?? 0))
   const addresses = buildAddressWatch(
     guests.map((guest) => guest.host),
     onChange,
@@ -87,11 +84,9 @@ async function buildBackground(parts: BackgroundParts) {
 
   void host.check() // its disk may hang
   const conditionChecks = setInterval(() => void host.check().then(onChange), CHECK_INTERVAL_MS)
-  const clockChecks = setInterval(() => clock.check(), CLOCK_INTERVAL_MS)
   const forgetting = setInterval(() => view.forgetIdle(), IDLE_MS)
   const stop = async () => {
     clearInterval(conditionChecks)
-    clearInterval(clockChecks)
     clearInterval(forgetting)
     addresses.stop()
     storeSide.firewall.stop()

@@ -59,7 +59,6 @@ export function readDaemonState(parts: DaemonStateParts): DaemonState {
       ({ instance: { id, revision }, lost }) =>
         `${id}, revision ${revision}: ${lost.map(({ range }) => range).join(', ')}`,
     ),
-    unusableAddresses: listOf(health.unusable.length, health.unusable, (id) => id),
     firewall: firewall.status(),
     waiting: listOf(
       view.unconfirmed().size,

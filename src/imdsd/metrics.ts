@@ -44,11 +44,6 @@ export class Metrics {
     name: 'imds_report_writes_total',
     help: 'Writes of the reports of guests to the store, by result.',
   })
-  readonly clockSetBacks = new Counter({
-    name: 'imds_clock_set_back_total',
-    help: 'How often the wall clock was set back by more than a minute.',
-    registers: [this.registry],
-  })
   readonly lookups = labelled(this.registry, 'result', ['found', 'unknown', 'failed', 'skipped'], {
     name: 'imds_peer_lookups_total',
     help:

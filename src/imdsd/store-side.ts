@@ -114,14 +114,14 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
 }
 
 export async function openSource(
-  { config, guestSide, log }: Pick<StoreSideParts, 'config' | 'guestSide' | 'log'>,
+  { config, guestSide }: Pick<StoreSideParts, 'config' | 'guestSide'>,
   announcement: Announcement,
 ): Promise<Source> {
   const { store, userDataMaxBytes } = config
   if (store.kind === 'files') {
     const { buildFileSource } = await import('../store/files/source.ts')
     await loadYaml()
-    return buildFileSource(store.directory, userDataMaxBytes, log)
+    return buildFileSource(store.directory, userDataMaxBytes)
   }
   const { RedisSource } = await import('../store/redis/source.ts')
   const { region, hypervisor } = store

@@ -3,17 +3,17 @@
  * from its own journal does not need it.
  */
 import type { Static } from 'typebox'
-import { isUnusableAddress, splitPrefix } from './address.ts'
+import { splitPrefix } from './address.ts'
 import type { InstanceSchema } from './schema.ts'
 
 /** The largest size of a record as JSON, in bytes, unknown fields included. */
 export const MAX_RECORD_BYTES = 256 * 1024
 
 /**
- * Identifies the schema: the first digits of its SHA-256. An instance in a journal with another value is checked
+ * Identifies the schema: the first digits of its SHA-256, without descriptions. An instance in a journal with another value is checked
  * again.
  */
-export const RECORD_FORM = 'd008e0217d8c7085'
+export const RECORD_FORM = 'e09bf31550ae7249'
 
 type Deep<T> = T extends (infer U)[]
   ? readonly Deep<U>[]
@@ -33,15 +33,6 @@ export interface NetworkRange {
 
 /** Every address and IPv6 prefix that identifies an instance, with the network of its interface. Cloud IPs do not. */
 export function rangesOf(instance: Instance): NetworkRange[] {
-  return allRangesOf(instance).filter(({ range }) => !isUnusableAddress(range))
-}
-
-/** The addresses that cannot identify a guest (contract E1). Only records that other programs wrote have any. */
-export function unusableAddresses(instance: Instance): NetworkRange[] {
-  return allRangesOf(instance).filter(({ range }) => isUnusableAddress(range))
-}
-
-function allRangesOf(instance: Instance): NetworkRange[] {
   return instance.interfaces.flatMap(({ network, ipv4Addresses, ipv6Addresses, ipv6Prefixes }) => {
     const addresses = [...ipv4Addresses, ...ipv6Addresses].map((address) => splitPrefix(address).address)
     return [...addresses, ...ipv6Prefixes].map((range) => ({ network, range }))

@@ -72,16 +72,6 @@ const check = Compile(InstanceSchema)
  * its faults. Does not change or keep its argument.
  */
 export function parse(untrusted: unknown): Parsed<Instance, Fault> {
-  const parsed = parseStored(untrusted)
-  const faults = parsed.ok ? addressFaults(parsed.value) : []
-  return faults.length > 0 ? { ok: false, faults } : parsed
-}
-
-/**
- * Like `parse`, for a record that is in the store. Accepts unusable addresses, which other programs may have
- * written: a daemon serves the instance on its other addresses.
- */
-export function parseStored(untrusted: unknown): Parsed<Instance, Fault> {
   if (typeof untrusted !== 'object' || untrusted === null || Array.isArray(untrusted)) {
     return { ok: false, faults: [{ path: '', message: 'must be a JSON object' }] }
   }
@@ -91,7 +81,7 @@ export function parseStored(untrusted: unknown): Parsed<Instance, Fault> {
     const each = new Map(faults.map((fault) => [`${fault.path} ${fault.message}`, fault])) // one text may break two rules
     return { ok: false, faults: [...each.values()] }
   }
-  const faults = contradictions(value)
+  const faults = [...contradictions(value), ...addressFaults(value)]
   return faults.length > 0 ? { ok: false, faults } : { ok: true, value }
 }
 

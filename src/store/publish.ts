@@ -6,7 +6,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ID_RULE, isId } from '../metadata/identifiers.ts'
 import type { Parsed } from '../metadata/parsed.ts'
-import { isRevision, parse, parseStored, type Fault } from '../metadata/record.ts'
+import { isRevision, parse, type Fault } from '../metadata/record.ts'
 import type { Backend, Conversion, RecordWriter } from './backend.ts'
 import { checkRecord, type CheckedRecord } from './check-record.ts'
 import type { Publisher, PutOptions, PutResult, RemoveOptions, SealResult } from './publisher.ts'
@@ -55,7 +55,7 @@ export function publisherOn(backend: Backend, userDataMaxBytes: number): Publish
     for (let attempt = 1; attempt <= MAX_ATTEMPTS; attempt++) {
       const published = await backend.get(id)
       if (published === undefined) return { kind: 'absent' }
-      const current = parseStored(published.document)
+      const current = parse(published.document)
       if (!current.ok) throw new Error(`the store's record of ${id} is faulty: publish a valid one first`)
       const { revision, sealedAt: since } = current.value
       if ((since === undefined) === (sealedAt === undefined)) return { kind: 'unchanged', revision, sealedAt: since }

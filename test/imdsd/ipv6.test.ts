@@ -1,6 +1,4 @@
 /** IPv6: its own listener, guests that choose their addresses, and the option that enables it. */
-import { writeFileSync } from 'node:fs'
-import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { openStore } from '../../src/store/open.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
@@ -121,7 +119,6 @@ async function aHypervisor(t: Test) {
   return { hypervisor, addGuest }
 }
 
-const LISTEN = { IMDS_LISTEN: `169.254.169.254:80,[${SERVICE}]:80`, IMDS_OPERATOR_LISTEN: '127.0.0.1:9169' }
 const [ALPHA, BRAVO] = ['2a02:1348:178:1', '2a02:1348:178:2']
 const slaac = (name: string, prefix: string, n: number, change: Record<string, unknown> = {}) =>
   anInstance({
@@ -132,30 +129,6 @@ const slaac = (name: string, prefix: string, n: number, change: Record<string, u
     ],
     ...change,
   })
-
-t.test(
-  "E1: a link-local address of an older publisher's record is unusable; its other addresses are served",
-  { skip: withoutNamespaces() },
-  async (t) => {
-    const { hypervisor, addGuest } = await aHypervisor(t)
-    const directory = testDirectory(t)
-    const older = slaac('alpha', ALPHA, 1)
-    const [nic] = older['interfaces'] as object[]
-    writeFileSync(
-      join(directory, 'srv-alpha.json'),
-      JSON.stringify({ ...older, interfaces: [{ ...nic, ipv6Addresses: ['fe80::a/64'] }] }),
-    )
-    const daemon = await startDaemon(t, { IMDS_STORE: `file:${directory}`, ...LISTEN }, hypervisor.within)
-    const [alpha, bravo] = [await addGuest(ALPHA, 'a:b:c:d'), await addGuest(BRAVO, 'a:b:c:d')]
-    // each link has its own fe80::a
-    for (const guest of [alpha, bravo]) await ip(guest, 'address add fe80::a/64 dev eth0 nodad')
-    await until(async () => (await ask(alpha)).status === 200, 'alpha to be served')
-    t.equal((await ask(bravo, ID, 'fe80::a%eth0')).status, 503, 'the guest of another link, which may have the address')
-    t.equal((await ask(alpha, ID, 'fe80::a%eth0')).status, 503)
-    t.equal((await alpha.ask({ path: ID })).body.toString(), 'srv-alpha', 'over IPv4')
-    t.match(await daemon.condition('address-unusable'), /addresses that identify no guest: srv-alpha$/)
-  },
-)
 
 t.test(
   'a connection whose link is deleted before it is accepted does not end the daemon',

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { isDeepStrictEqual } from 'node:util'
 import { sql } from 'kysely'
 import { splitPrefix } from '../../metadata/address.ts'
-import { parseStored } from '../../metadata/record.ts'
+import { parse } from '../../metadata/record.ts'
 import { ifThere } from '../../runtime/regular-file.ts'
 import { StoreUnavailable, type Listed, type Publisher } from '../../store/publisher.ts'
 import type { StoredServer } from '../changes/held-addresses.ts'
@@ -135,7 +135,7 @@ function differingFields(
 
 /** What is known of a server that only the store has. Of a record that cannot be read, the index has some addresses. */
 function readOther(id: string, document: unknown, listed: Listed | undefined, sharesId: boolean): OtherServer {
-  const parsed = parseStored(document)
+  const parsed = parse(document)
   if (!parsed.ok) {
     const addresses = (listed?.addresses ?? [])
       .filter((text) => text.startsWith(`${NETWORK} `) && !text.includes(':'))

@@ -4,7 +4,7 @@
  */
 import type { FirewallDocument, FirewallGuest, FirewallInterface } from '../../imdsd/firewall/document.ts'
 import { linksOf, type LinkName } from '../../imdsd/firewall/link.ts'
-import { isOneAddress, isUnusableAddress } from '../../metadata/address.ts'
+import { isOneAddress } from '../../metadata/address.ts'
 import { parseJson } from '../../runtime/json.ts'
 import { failure, ok, warning, type Finding, type State } from '../../runtime/check.ts'
 import type { DoctorState } from './hypervisor-state.ts'
@@ -113,9 +113,7 @@ interface InterfaceLink {
 
 function linkOf(nic: FirewallInterface, name: LinkName | undefined, links: KernelLinks): InterfaceLink {
   // The document comes from a process that guests can reach, and root passes the addresses on to ip.
-  const addresses = [...nic.ipv4Addresses, ...nic.ipv6Addresses].filter(
-    (address) => isOneAddress(address) && !isUnusableAddress(address),
-  )
+  const addresses = [...nic.ipv4Addresses, ...nic.ipv6Addresses].filter(isOneAddress)
   const placed = { of: nic, addresses, vrf: undefined, devices: undefined, isStopped: false }
   if (name === undefined) return { ...placed, link: undefined }
   if (!name.ok) return { ...placed, link: failure(name.faults.join(), 'correct IMDS_LINK') }

@@ -15,12 +15,6 @@ export const DAEMON_EVENTS: readonly Meaning[] = [
     remedy: 'add its network, or find out who asks',
   },
   {
-    code: 'clock-set-back',
-    what: 'the clock was set back, so the age of the journal is not known.',
-    guests: 'session tokens may end later than they should.',
-    remedy: 'set the clock, and start a time service',
-  },
-  {
     code: 'token-key-malformed',
     what: 'the file of the key of session tokens was damaged, and is replaced.',
     guests: 'they fetch new session tokens.',
@@ -37,12 +31,6 @@ export const DAEMON_EVENTS: readonly Meaning[] = [
     what: 'a listener has as many connections as it may have.',
     guests: 'some have to try several times.',
     remedy: 'as for `descriptors`',
-  },
-  {
-    code: 'files-misnamed',
-    what: 'files in the directory of the store have no name of a record.',
-    guests: 'those of these records get 503.',
-    remedy: 'rename those in `files` by the id of their instance: `srv-x1y2z.json`',
   },
   {
     code: 'record-failed',
@@ -82,16 +70,10 @@ export const DAEMON_EVENTS: readonly Meaning[] = [
     remedy: 'nothing: no change that a guest has seen is lost',
   },
   {
-    code: 'state-not-locked',
-    what: 'the state directory cannot be locked, so nothing stops a second daemon from using it.',
-    guests: 'nothing.',
-    remedy: 'use a local file system, or correct the file in `path`',
-  },
-  {
     code: 'state-not-written',
-    what: 'the state directory cannot be written: nothing is kept on disk.',
+    what: 'the state directory cannot be locked or written: nothing is kept on disk.',
     guests: 'after a start without the store they get 503, and fetch new session tokens.',
-    remedy: 'correct owner and mode of the directory, and restart imds',
+    remedy: 'correct owner and mode of the directory and of `view.lock` in it, and restart imds',
   },
   {
     code: 'firewall-restored',

@@ -77,17 +77,4 @@ export const RECORDS: DaemonConditions = [
         'instances have lost addresses to later ones',
       ),
   },
-  {
-    code: 'address-unusable',
-    severity: 'warning',
-    what: 'a record has an address that identifies no guest (unspecified, link-local, multicast or broadcast).',
-    guests: 'the instance is not served on it.',
-    remedy: 'publish it without these addresses',
-    found: ({ unusableAddresses }) =>
-      formatListed(
-        unusableAddresses,
-        'record has addresses that identify no guest',
-        'records have addresses that identify no guest',
-      ),
-  },
 ]

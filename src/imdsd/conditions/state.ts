@@ -44,7 +44,6 @@ export interface DaemonState {
   readonly absent: SomeThings
   readonly contested: SomeThings
   readonly lostAddresses: SomeThings
-  readonly unusableAddresses: SomeThings
   readonly firewall: FirewallStatus
   /** Addresses that wait for the rules of the firewall. */
   readonly waiting: SomeThings

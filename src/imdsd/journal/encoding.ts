@@ -118,9 +118,9 @@ export function* changesOf(frame: Buffer, check: CheckRecord): Generator<Journal
  */
 export async function checkOf(schema: unknown): Promise<CheckRecord> {
   if (schema === RECORD_FORM) return (record) => record
-  const { parseStored } = await import('../../metadata/record.ts')
+  const { parse } = await import('../../metadata/record.ts')
   return (record) => {
-    const parsed = parseStored(record.instance)
+    const parsed = parse(record.instance)
     if (!parsed.ok) throw new Mismatch('it has a record that is not valid in this version')
     return { ...record, instance: parsed.value, digest: undefined }
   }

@@ -32,16 +32,7 @@ export function temporaryOf(journal: string): string {
   return `${journal}.tmp`
 }
 
-/** Names of a former format, whose daemon leaves a journal of this format as it is. */
-const FORMER = /^view\.(?:snapshot|journal\.\d+)$/
-
-/**
- * The names that a start deletes: files that a kill has left, files of a former format, and with the latter a journal
- * too, since it is older than they are. They may have user-data.
- */
+/** The names that a start deletes: files that a kill or a former version has left. They may have user-data. */
 export function leftFiles(names: readonly string[]): string[] {
-  const isJournalOld = names.some((name) => FORMER.test(name))
-  return names.filter(
-    (name) => name.startsWith('view.') && name !== 'view.lock' && (isJournalOld || name !== 'view.journal'),
-  )
+  return names.filter((name) => name.startsWith('view.') && name !== 'view.lock' && name !== 'view.journal')
 }

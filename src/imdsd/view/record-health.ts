@@ -3,7 +3,6 @@
  * imdsd (imdsd/conditions/) are found in it. Each faulty state of a record is logged once.
  */
 import type { Log } from '../../runtime/log-codes.ts'
-import { unusableAddresses } from '../../metadata/instance.ts'
 import type { InvalidRecord } from './validate.ts'
 import { storeProblem, type StoreProblem } from './store-problem.ts'
 import type { View } from './view.ts'
@@ -23,7 +22,6 @@ export class RecordHealth {
   readonly #absent = new Set<string>()
   /** Ids of which the view has seen a later state than the store has. */
   readonly #behind = new Set<string>()
-  #unusable: readonly string[] = []
   /** The store had nothing of this region at the last resync. */
   #isStoreEmpty = false
   /** The region had the mark "behind" at the last resync. */
@@ -77,11 +75,6 @@ export class RecordHealth {
     return this.#problem
   }
 
-  /** The instances that have unusable addresses (contract E1), as of the last resync. Older publishers accepted them. */
-  get unusable(): readonly string[] {
-    return this.#unusable
-  }
-
   /** Reports a faulty record; a new `digest` is a new state. */
   noteFault(id: string, digest: string | undefined, { reason, faults }: InvalidRecord): void {
     const state = JSON.stringify([digest, reason, faults])
@@ -113,11 +106,6 @@ export class RecordHealth {
       faults.map(({ reason }) => reason),
     )
     this.#logged.clear()
-    this.#unusable = this.#view
-      .instances()
-      .filter(({ instance }) => unusableAddresses(instance).length > 0)
-      .map(({ instance }) => instance.id)
-      .toArray()
   }
 
   /** The record of this instance is good, or was removed. */

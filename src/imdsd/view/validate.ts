@@ -1,6 +1,6 @@
 /** Validates a loaded record together with its user-data. Only what passes here enters the view (invariant 3). */
 import type { Instance, NetworkRange } from '../../metadata/instance.ts'
-import { parseStored, type Fault } from '../../metadata/record.ts'
+import { parse, type Fault } from '../../metadata/record.ts'
 import { userDataFaults } from '../../metadata/user-data.ts'
 import type { Loaded } from '../../store/source.ts'
 
@@ -35,7 +35,7 @@ export type Validated = { readonly ok: true; readonly value: ValidRecord } | ({ 
 /** Validates one loaded instance. `userDataMaxBytes` bounds the user-data. */
 export function validate(loaded: Exclude<Loaded, { kind: 'removed' | 'absent' }>, userDataMaxBytes: number): Validated {
   if (loaded.kind !== 'record') return invalid(loaded.kind, [{ path: '', message: loaded.reason }])
-  const parsed = parseStored(loaded.document)
+  const parsed = parse(loaded.document)
   if (!parsed.ok) return invalid('record', parsed.faults)
   const instance = parsed.value
   if (instance.id !== loaded.id)

@@ -11,7 +11,7 @@
  * later one.
  */
 import type { Instance } from '../../metadata/instance.ts'
-import { parseStored, sealOf } from '../../metadata/record.ts'
+import { parse, sealOf } from '../../metadata/record.ts'
 import { sha256, userDataFaults } from '../../metadata/user-data.ts'
 import type { Conversion, RecordWriter, Written } from '../backend.ts'
 import type { RemoveOptions, RemoveResult } from '../publisher.ts'
@@ -246,7 +246,7 @@ async function read(
 }
 
 function validInstance(id: string, { document, userData }: StoredRecord): Instance {
-  const parsed = parseStored(document)
+  const parsed = parse(document)
   if (
     !parsed.ok ||
     parsed.value.id !== id ||

@@ -8,7 +8,15 @@
  *
  * It does not protect against replay: an older value of the same instance, with its older revision, is authentic too.
  */
-import { createCipheriv, createDecipheriv, createSecretKey, hkdfSync, randomBytes, type KeyObject } from 'node:crypto'
+import {
+  createCipheriv,
+  createDecipheriv,
+  createSecretKey,
+  hkdfSync,
+  randomBytes,
+  type DecipherGCM,
+  type KeyObject,
+} from 'node:crypto'
 import type { Parsed } from '../../metadata/parsed.ts'
 import { slices, type TurnBudget } from '../../limits/turn-budget.ts'
 
@@ -17,10 +25,9 @@ const NONCE_BYTES = 12
 const NAME = '[A-Za-z0-9][A-Za-z0-9._-]{0,62}'
 const HEADER = new RegExp(`^imds1 (${NAME}) (0|[1-9]\\d{0,15})\n`)
 const MAX_HEADER_LENGTH = 87
-export const HEAD_BYTES = MAX_HEADER_LENGTH + NONCE_BYTES
-export const TAG_BYTES = 16
+const TAG_BYTES = 16
 /** An encrypted value is longer than its contents by at most this, in bytes. */
-export const MAX_ENCRYPTION_OVERHEAD_BYTES = HEAD_BYTES + TAG_BYTES
+export const MAX_ENCRYPTION_OVERHEAD_BYTES = MAX_HEADER_LENGTH + NONCE_BYTES + TAG_BYTES
 
 /** A key and its name, which every value that it encrypted contains. */
 export interface RecordKey {
@@ -56,24 +63,13 @@ export interface Encryption {
   readonly end: () => Buffer
 }
 
-/** The ends of a value: its first HEAD_BYTES (or all of a shorter one), its last TAG_BYTES, and its length. */
-export interface Ends {
-  readonly head: Buffer
-  readonly tag: Buffer
-  readonly length: number
-}
-
-/**
- * A decryption in parts: `update` takes the parts of the ciphertext, which begins at `start` and ends before the tag.
- * `end` returns a RejectedValue where the value is not authentic.
- */
-export interface Decryption {
+/** A decryption that has begun. Use nothing of it before it is found authentic. */
+interface Begun {
   readonly kind: 'begun'
-  readonly start: number
+  readonly decipher: DecipherGCM
+  readonly ciphertext: Buffer
   readonly revision: number
   readonly key: string
-  readonly update: (part: Uint8Array) => Buffer
-  readonly end: () => RejectedValue | undefined
 }
 
 /** Parses a file of keys: `NAME:BASE64-OF-32-BYTES`, one per line. A fault names lines and never quotes them. */
@@ -100,10 +96,6 @@ export function parseRecordKeys(text: string): Parsed<RecordKeys, string> {
 /** True for a value that begins like an encrypted one. */
 export function isEncrypted(value: Buffer): boolean {
   return value.subarray(0, 6).toString('latin1') === 'imds1 '
-}
-
-function endsOf(value: Buffer): Ends {
-  return { head: value.subarray(0, HEAD_BYTES), tag: value.subarray(-TAG_BYTES), length: value.length }
 }
 
 export class RecordCipher {
@@ -153,11 +145,8 @@ export class RecordCipher {
 
   /** Decrypts a value. Rejects it unless it was made with one of the keys, for this region, kind and id. */
   decrypt(kind: ValueKind, id: string, value: Buffer): Decrypted | RejectedValue {
-    const decryption = this.decrypting(kind, id, endsOf(value))
-    if (decryption.kind === 'rejected') return decryption
-    const { start, revision, key, update, end } = decryption
-    const bytes = update(value.subarray(start, value.length - TAG_BYTES))
-    return end() ?? { kind: 'decrypted', bytes, revision, key }
+    const begun = this.#begin(kind, id, value)
+    return begun.kind === 'rejected' ? begun : authentic(begun, begun.decipher.update(begun.ciphertext))
   }
 
   /** `decrypt` for values of any length. */
@@ -167,49 +156,37 @@ export class RecordCipher {
     value: Buffer,
     budget: TurnBudget,
   ): Promise<Decrypted | RejectedValue> {
-    const decryption = this.decrypting(kind, id, endsOf(value))
-    if (decryption.kind === 'rejected') return decryption
-    const { start, revision, key, update, end } = decryption
-    const bytes = Buffer.allocUnsafe(value.length - TAG_BYTES - start)
+    const begun = this.#begin(kind, id, value)
+    if (begun.kind === 'rejected') return begun
+    const bytes = Buffer.allocUnsafe(begun.ciphertext.length)
     let at = 0
-    for (const slice of slices(value.subarray(start, value.length - TAG_BYTES))) {
-      at += update(slice).copy(bytes, at)
+    for (const slice of slices(begun.ciphertext)) {
+      at += begun.decipher.update(slice).copy(bytes, at)
       await budget.spend(slice.length)
     }
-    return end() ?? { kind: 'decrypted', bytes, revision, key }
+    return authentic(begun, bytes)
   }
 
-  /** Begins to decrypt a value in parts. Use nothing of it before `end` has returned undefined. */
-  decrypting(kind: ValueKind, id: string, { head, tag, length }: Ends): Decryption | RejectedValue {
-    const [header, name, revision] = HEADER.exec(head.toString('latin1')) ?? []
+  #begin(kind: ValueKind, id: string, value: Buffer): Begun | RejectedValue {
+    const [header, name, revision] = HEADER.exec(value.subarray(0, MAX_HEADER_LENGTH).toString('latin1')) ?? []
     if (header === undefined) return { kind: 'rejected', reason: 'is not encrypted, or not in the format of imds' }
     const key = this.#keys.find((ours) => ours.name === name)
     if (key === undefined)
       return { kind: 'rejected', reason: `was encrypted with a key that is not configured here: ${name!}` }
     const start = header.length + NONCE_BYTES
-    if (length < start + TAG_BYTES) return { kind: 'rejected', reason: 'is truncated' }
-    const decipher = createDecipheriv(ALGORITHM, this.#derive(key, kind, id), head.subarray(header.length, start), {
+    const end = value.length - TAG_BYTES
+    if (end < start) return { kind: 'rejected', reason: 'is truncated' }
+    const decipher = createDecipheriv(ALGORITHM, this.#derive(key, kind, id), value.subarray(header.length, start), {
       authTagLength: TAG_BYTES,
     })
       .setAAD(this.#bound(header.slice(0, -1), kind, id))
-      .setAuthTag(tag)
+      .setAuthTag(value.subarray(end))
     return {
       kind: 'begun',
-      start,
+      decipher,
+      ciphertext: value.subarray(start, end),
       revision: Number(revision),
       key: key.name,
-      update: (part) => decipher.update(part),
-      end: () => {
-        try {
-          decipher.final()
-          return undefined
-        } catch {
-          return {
-            kind: 'rejected',
-            reason: 'is not authentic: it was changed, or encrypted with another key or for another instance',
-          }
-        }
-      },
     }
   }
 
@@ -228,5 +205,17 @@ export class RecordCipher {
       this.#derived.set(`${name} ${purpose}`, derived)
     }
     return derived
+  }
+}
+
+function authentic({ decipher, revision, key }: Begun, bytes: Buffer): Decrypted | RejectedValue {
+  try {
+    decipher.final()
+    return { kind: 'decrypted', bytes, revision, key }
+  } catch {
+    return {
+      kind: 'rejected',
+      reason: 'is not authentic: it was changed, or encrypted with another key or for another instance',
+    }
   }
 }

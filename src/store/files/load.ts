@@ -37,22 +37,10 @@ export function idOfFile(name: string): string | undefined {
   return isId(id) ? id : undefined
 }
 
-/** True for a file that does not belong to the store, although its name ends as if it did. */
-function isMisnamed(name: string): boolean {
-  return (
-    !name.startsWith('.') &&
-    idOfFile(name) === undefined &&
-    ENDINGS.some((suffix) => name.toLowerCase().endsWith(suffix))
-  )
-}
-
-/** The instances of a directory, in order, and the files that belong to none and seem to be meant for one. */
-export async function listInstances(
-  directory: string,
-): Promise<{ readonly ids: readonly string[]; readonly misnamed: readonly string[] }> {
-  const names = (await readdir(directory)).sort()
-  const ids = names.map(idOfFile).filter((id) => id !== undefined)
-  return { ids: [...new Set(ids)], misnamed: names.filter(isMisnamed) }
+/** The ids of the instances of a directory, in order. */
+export async function listInstances(directory: string): Promise<readonly string[]> {
+  const ids = (await readdir(directory)).map(idOfFile).filter((id) => id !== undefined)
+  return [...new Set(ids)].sort()
 }
 
 /**

@@ -11,7 +11,7 @@
 import { mkdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { rangesOf } from '../../metadata/instance.ts'
-import { parseStored } from '../../metadata/record.ts'
+import { parse } from '../../metadata/record.ts'
 import type { Backend, RecordWriter } from '../backend.ts'
 import { publisherOn } from '../publish.ts'
 import type { Listed, Publisher } from '../publisher.ts'
@@ -78,9 +78,9 @@ function buildBackend(directory: string, operations: FileOperations, now: () => 
       Promise.reject(new Error('daemons announce themselves only in Redis, not in a directory of files')),
     list: async () => {
       const all: Listed[] = []
-      for (const id of (await listInstances(directory)).ids) {
+      for (const id of await listInstances(directory)) {
         const loaded = await loadFiles(directory, id)
-        const parsed = loaded.kind === 'record' ? parseStored(loaded.document) : undefined
+        const parsed = loaded.kind === 'record' ? parse(loaded.document) : undefined
         if (parsed?.ok !== true) continue
         const { revision, hypervisors, sealedAt } = parsed.value
         const addresses = rangesOf(parsed.value).map(({ network, range }) => `${network} ${range}`)

@@ -9,7 +9,7 @@ import { stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import { overlap } from '../../metadata/address.ts'
 import { rangesOf, type Instance, type NetworkRange } from '../../metadata/instance.ts'
-import { parseStored, revisionOf, sealOf } from '../../metadata/record.ts'
+import { parse, revisionOf, sealOf } from '../../metadata/record.ts'
 import { forEachOf } from '../../limits/for-each-of.ts'
 import { ifThere, readRegularFile } from '../../runtime/regular-file.ts'
 import type { Stored } from '../rules.ts'
@@ -29,7 +29,7 @@ export async function readRecordIndex(
   onExpired: (id: string) => Promise<void> = () => Promise.resolve(),
 ): Promise<Map<string, Stored>> {
   const index = new Map<string, Stored>()
-  const { ids } = (await ifThere(listInstances(directory))) ?? { ids: [] }
+  const ids = (await ifThere(listInstances(directory))) ?? []
   await forEachOf(
     ids,
     async (id) => {
@@ -68,7 +68,7 @@ async function loadStored(directory: string, id: string): Promise<Stored | undef
   const tombstone = await readTombstone(directory, id)
   if (loaded.kind === 'removed') return removedAt(tombstone ?? { revision: 0 })
   const document = loaded.kind === 'record' ? loaded.document : undefined
-  const parsed = parseStored(document)
+  const parsed = parse(document)
   if (parsed.ok && parsed.value.id === id)
     return publishedAs(parsed.value, parsed.value.sealedAt ?? tombstone?.sealedAt)
   const sealedAt = sealOf(document) ?? tombstone?.sealedAt

@@ -7,9 +7,8 @@
  *   srv-x1y2z.removed                   the tombstone: the instance was removed (a missing record alone is no removal)
  *
  * A record may omit `userData`: then it is computed from its user-data. If the record has it, it must match that. Other
- * files are ignored; those whose names end as if they belonged to the store are named in the log, once.
+ * files are ignored.
  */
-import type { Log } from '../../runtime/log-codes.ts'
 import { sizeFaults } from '../../metadata/record.ts'
 import type { Loaded, Source } from '../source.ts'
 import { buildDirectoryWatch, type DirectoryWatch } from './directory-watch.ts'
@@ -19,27 +18,11 @@ import { TurnBudget } from '../../limits/turn-budget.ts'
 
 /** How long to wait for more changes: a writer may write record and user-data one after the other. */
 const SETTLE_MS = 10
-/** How many files that are not read the log names. */
-const MAX_NAMED_FILES = 10
 
 /** Builds the source. Nothing is opened before `start`. User-data longer than `userDataMaxBytes` is not read. */
-export function buildFileSource(directory: string, userDataMaxBytes: number, log: Pick<Log, 'warn'>): Source {
+export function buildFileSource(directory: string, userDataMaxBytes: number): Source {
   let watch: DirectoryWatch | undefined
   const timers = new Map<string, NodeJS.Timeout>()
-  /** The files that the log has named as not read. */
-  let reported = ''
-
-  /** Names files that are not read, and again only when others are there. */
-  const report = (misnamed: readonly string[]) => {
-    const names = misnamed.slice(0, MAX_NAMED_FILES)
-    const text = `${misnamed.length} ${names.join('/')}`
-    if (misnamed.length > 0 && text !== reported)
-      log.warn(
-        { code: 'files-misnamed', files: names, count: misnamed.length },
-        'files in the directory of the store are not read: name them by the id of the instance, such as srv-x1y2z.json',
-      )
-    reported = text
-  }
   const load = async function* (ids: readonly string[]): AsyncGenerator<Loaded> {
     for (const id of ids)
       yield await loadFiles(directory, id, userDataMaxBytes).then(bounded, (error: unknown) => unreadable(id, error))
@@ -66,8 +49,7 @@ export function buildFileSource(directory: string, userDataMaxBytes: number, log
     },
     index: async () => {
       await watch?.check()
-      const { ids, misnamed } = await listInstances(directory)
-      report(misnamed)
+      const ids = await listInstances(directory)
       const digests = new Map<string, string>()
       const budget = new TurnBudget()
       await forEachOf(

@@ -331,8 +331,8 @@ local function tags_fault(tags)
   end
 end
 
--- Returns the claims of every interface, or nil and what is wrong with them. `again`: as facts_of.
-local function claims_of(record, again)
+-- Returns the claims of every interface, or nil and what is wrong with them.
+local function claims_of(record)
   local claims = {}
   for _, interface in ipairs(record.interfaces) do
     if not is_table(interface) then return nil, 'interfaces must be a list of objects' end
@@ -345,7 +345,7 @@ local function claims_of(record, again)
         local claim = (interface.network or 'default') .. ' ' .. range
         if not split_claim(claim) then return nil, 'an address or a network is empty or contains white space' end
         if (name ~= 'ipv4Addresses' or is_ipv6(range)) and not digits_of(range) then return nil, 'interfaces[].' .. name .. ' has an entry that is neither an IPv6 address nor a prefix that an interface may own' end
-        if not again and is_unusable(range) then return nil, 'interfaces[].' .. name .. ' has an address that is unspecified, link-local, multicast or broadcast, which cannot identify a guest' end
+        if is_unusable(range) then return nil, 'interfaces[].' .. name .. ' has an address that is unspecified, link-local, multicast or broadcast, which cannot identify a guest' end
         claims[#claims + 1] = claim
       end
     end
@@ -353,9 +353,8 @@ local function claims_of(record, again)
   return claims
 end
 
--- Reads a record or FACTS: returns its table and its claims, or nil and what is wrong with it. `again`: it is in the store, which may have it from
--- a publisher that did not check as much.
-local function facts_of(text, lifts, again)
+-- Reads a record or FACTS: returns its table and its claims, or nil and what is wrong with it.
+local function facts_of(text, lifts)
   if #(text or '') > MAX_RECORD_BYTES then return nil, TOO_LONG end
   local record = decoded(text)
   if not record then return nil, 'RECORD is not a JSON object' end
@@ -372,7 +371,7 @@ local function facts_of(text, lifts, again)
   end
   if record.sealedAt ~= nil and not is_time(record.sealedAt) then return nil, 'sealedAt is not a time such as 2026-11-20T15:04:05Z' end
   if record.sealedAt and lifts then return nil, 'a record that unseals must not have sealedAt' end
-  local claims, why = claims_of(record, again)
+  local claims, why = claims_of(record)
   if not claims then return nil, why end
   return record, claims
 end
@@ -466,7 +465,7 @@ end
 -- Publishes an encrypted record, which the script can neither read nor change. Its publisher gives FACTS to compare.
 local function put_encrypted(verb, facts, text, bytes, digest)
   local lifts, again = verb == 'unseal-encrypted', verb == 'encrypt'
-  local record, claims = facts_of(facts, lifts, again)
+  local record, claims = facts_of(facts, lifts)
   if not record then return refused('invalid', claims) end
   if #(text or '') > MAX_RECORD_BYTES + MAX_ORDER_BYTES + MAX_ENCRYPTION_OVERHEAD_BYTES then return refused('invalid', TOO_LONG) end
   if bytes == '' then bytes = nil end
@@ -524,7 +523,7 @@ end
 
 -- Stores the same contents and revision as plain values.
 local function decrypt(text, bytes, digest)
-  local record, claims = facts_of(text, false, true)
+  local record, claims = facts_of(text, false)
   if not record then return refused('invalid', claims) end
   if bytes == '' and not is_table(record.userData) then bytes = nil end -- user-data may be empty
   local refusal = behind()

@@ -1,13 +1,17 @@
 import { createHash } from 'node:crypto'
 import { expect, test } from 'vitest'
-import { unusableAddresses, RECORD_FORM, rangesOf } from '../../../src/metadata/instance.ts'
+import { RECORD_FORM, rangesOf } from '../../../src/metadata/instance.ts'
 import { InstanceSchema } from '../../../src/metadata/schema.ts'
 import { parsed } from '../../support/fixtures/guest-server.ts'
 import { aFullInstance } from '../../support/fixtures/instance.ts'
 
+/** A field in other words is the same field. */
+const withoutWords = (name: string, value: unknown) =>
+  ['description', 'hint'].includes(name) && typeof value === 'string' ? undefined : value
+
 test('a record kept under another schema is recognised as such', () => {
   expect(RECORD_FORM, 'the schema changed: set RECORD_FORM anew').toBe(
-    createHash('sha256').update(JSON.stringify(InstanceSchema)).digest('hex').slice(0, 16),
+    createHash('sha256').update(JSON.stringify(InstanceSchema, withoutWords)).digest('hex').slice(0, 16),
   )
 })
 
@@ -19,21 +23,6 @@ test("an instance is identified by its interfaces' addresses and prefixes, never
     '2a02:1348:178::3',
     '2a02:1348:178:1::/64',
     '10.1.0.2',
-  ])
-})
-
-test('E1: unusable addresses do not identify an instance', () => {
-  const nic = {
-    id: 'int-a',
-    macAddress: '02:24:19:00:00:01',
-    ipv4Addresses: ['169.254.7.7/16', '10.0.0.2/30'],
-    ipv6Addresses: ['fe80::a/64', 'fd00::2'],
-  }
-  const instance = parsed(aFullInstance({ interfaces: [nic] }))
-  expect(rangesOf(instance).map(({ range }) => range)).toEqual(['10.0.0.2', 'fd00::2'])
-  expect(unusableAddresses(instance)).toEqual([
-    { network: 'default', range: '169.254.7.7' },
-    { network: 'default', range: 'fe80::a' },
   ])
 })
 

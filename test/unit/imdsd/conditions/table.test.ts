@@ -73,11 +73,6 @@ const FAULTS: Fault[] = [
   ['instance-absent', { absent: listed('srv-a, revision 5') }, /no longer in the store: srv-a, revision 5$/],
   ['address-contested', { contested: listed('default 10.0.0.2 by srv-a and srv-b') }, /^1 address is claimed/],
   ['address-lost', { lostAddresses: listed('srv-a, revision 5: 10.0.0.2') }, /^1 instance has lost addresses/],
-  [
-    'address-unusable',
-    { unusableAddresses: listed('srv-a') },
-    /^1 record has addresses that identify no guest: srv-a$/,
-  ],
   ['address-missing', { missingAddresses: ['no 10.0.0.1'] }, /^no 10\.0\.0\.1$/, 'unready'],
   [
     'network-not-served',

@@ -114,15 +114,6 @@ test('what a kill or a former version has left is deleted at the start', async (
   expect(readdirSync(directory)).toEqual(['token-key', 'view.journal', 'view.lock'])
 })
 
-test('E3: beside files of a former version a journal is not served: that version has run since', async () => {
-  for (const name of ['view.snapshot', 'view.journal.7']) {
-    await write()
-    writeFileSync(join(directory, name), 'S3CRET')
-    expect(await read()).toMatchObject({ changes: [], journal: 'none' })
-    expect(readdirSync(directory)).toEqual([])
-  }
-})
-
 test('a directory in place of the journal does not hold up the start, and stays', async () => {
   mkdirSync(path)
   expect(await read()).toMatchObject({ changes: [], journal: 'unserved' })

@@ -153,7 +153,7 @@ test('an unknown address gets 503, or no response where the rules of the firewal
 })
 
 const ADDRESSES = {
-  ipv4Addresses: ['10.0.0.2/8', '127.0.0.2/8', '224.0.0.1/8'],
+  ipv4Addresses: ['10.0.0.2/8', '127.0.0.2/8'],
   ipv6Addresses: ['fd00::2/64', '::1/128'],
 }
 const IPV6 = { httpProtocolIpv6: 'enabled' }

@@ -148,21 +148,3 @@ test('E3: a store has lost changes until it has none that are earlier, and nobod
   health.noteMark(false)
   expect(states()).toEqual([false, false])
 })
-
-test('E1: instances with unusable addresses are named after a resync', () => {
-  const { health, view } = aRecordHealth()
-  const serve = (id: string, address: string) => {
-    const record = anInstance({
-      id,
-      interfaces: [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv6Addresses: [address] }],
-    })
-    view.replace({ instance: parsed(record), userData: undefined, digest: 'd1', order: 1, lost: [] })
-  }
-  serve('srv-a', 'fe80::a')
-  serve('srv-b', 'fd00::b')
-  health.completeResync([])
-  expect(health.unusable).toEqual(['srv-a'])
-  serve('srv-a', 'fd00::a')
-  health.completeResync([])
-  expect(health.unusable).toEqual([])
-})

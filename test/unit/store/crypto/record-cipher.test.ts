@@ -1,6 +1,6 @@
 import { createCipheriv, createHash, hkdfSync } from 'node:crypto'
 import { describe, expect, test } from 'vitest'
-import { HEAD_BYTES, isEncrypted, parseRecordKeys } from '../../../../src/store/crypto/record-cipher.ts'
+import { isEncrypted, parseRecordKeys } from '../../../../src/store/crypto/record-cipher.ts'
 import { SLICE_BYTES, TurnBudget } from '../../../../src/limits/turn-budget.ts'
 import '../../../support/fixtures/equal-bytes.ts'
 import { mostBytesPerTurn } from '../../../support/fixtures/bytes-per-turn.ts'
@@ -189,15 +189,12 @@ describe('a value that is decrypted in slices', () => {
     expect(ciphered).toBeGreaterThan(0)
     expect(ciphered).toBeLessThanOrEqual(4 * SLICE_BYTES)
   })
-  test.each([HEAD_BYTES, SLICE_BYTES, 3 * SLICE_BYTES, value.length - 1])(
-    'is rejected if byte %i was changed',
-    async (at) => {
-      const changed = Buffer.from(value)
-      changed[at]! ^= 1
-      expect(await cipher.decryptInSlices('user-data', ID, changed, new TurnBudget())).toEqual({
-        kind: 'rejected',
-        reason: 'is not authentic: it was changed, or encrypted with another key or for another instance',
-      })
-    },
-  )
+  test.each([100, SLICE_BYTES, 3 * SLICE_BYTES, value.length - 1])('is rejected if byte %i was changed', async (at) => {
+    const changed = Buffer.from(value)
+    changed[at]! ^= 1
+    expect(await cipher.decryptInSlices('user-data', ID, changed, new TurnBudget())).toEqual({
+      kind: 'rejected',
+      reason: 'is not authentic: it was changed, or encrypted with another key or for another instance',
+    })
+  })
 })

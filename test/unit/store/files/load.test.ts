@@ -241,9 +241,9 @@ test('a record that is not UTF-8, or has several documents or a tag, is a fault 
   })
 })
 
-test('the instances of a directory are listed by id, and files that seem to be meant for one are named', async () => {
+test('the instances of a directory are listed by id', async () => {
   const directory = aDirectory()
   for (const name of ['srv-b.json', 'srv-a.user-data', 'srv-a.yml', '.publisher.json', 'notes.txt', 'srv c.json'])
     writeFileSync(join(directory, name), '')
-  expect(await listInstances(directory)).toEqual({ ids: ['srv-a', 'srv-b'], misnamed: ['srv c.json'] })
+  expect(await listInstances(directory)).toEqual(['srv-a', 'srv-b'])
 })

@@ -9,10 +9,6 @@ import { anInstance } from '../../../support/fixtures/instance.ts'
 import { temporaryDirectory } from '../../../support/fixtures/temporary-directory.ts'
 
 const MIB = 1024 * 1024
-const warned: object[] = []
-const log = {
-  warn: (details: object) => warned.push(details),
-}
 const aDirectory = () => temporaryDirectory()
 
 test('a file store hashes user-data in slices, for the index, the record and their check', async () => {
@@ -24,7 +20,7 @@ test('a file store hashes user-data in slices, for the index, the record and the
     writeFileSync(join(directory, `${id}.json`), JSON.stringify(anInstance({ id })))
     writeFileSync(join(directory, `${id}.user-data`), Buffer.alloc(size, id))
   }
-  const source = buildFileSource(directory, 16 * MIB, log)
+  const source = buildFileSource(directory, 16 * MIB)
   const found: string[] = []
   const { hashed } = await mostBytesPerTurn(async () => {
     const { digests } = await source.index()
@@ -43,7 +39,7 @@ test('a file store hashes user-data in slices, for the index, the record and the
 test('the digest of an instance in the index is that of its loading, and differs with each of its files', async () => {
   const directory = aDirectory()
   const path = join(directory, 'srv-abcde.json')
-  const source = buildFileSource(directory, 16_384, log)
+  const source = buildFileSource(directory, 16_384)
   const digest = async () => {
     const { digests } = await source.index()
     for await (const loaded of source.load(['srv-abcde']))
@@ -65,14 +61,4 @@ test('the digest of an instance in the index is that of its loading, and differs
   expect(found.size).toBe(6)
   for (const ending of ['.json', '.yml']) rmSync(join(directory, `srv-abcde${ending}`))
   expect((await source.index()).digests.get('srv-abcde')).toBe(undefined)
-})
-
-test('files that are not read, though their names end like those of the store, are named once', async () => {
-  const directory = aDirectory()
-  const source = buildFileSource(directory, MIB, log)
-  for (const name of ['srv-a.json', 'srv c.json', 'srv-x.JSON', '.srv-y.json', 'notes.txt', 'srv-a.user-data'])
-    writeFileSync(join(directory, name), JSON.stringify(anInstance({ id: 'srv-a' })))
-  await source.index()
-  await source.index()
-  expect(warned).toEqual([{ code: 'files-misnamed', files: ['srv c.json', 'srv-x.JSON'], count: 2 }])
 })

@@ -9,12 +9,13 @@ import { loadYaml } from '../store/document.ts'
 import { RECENT_MS } from '../store/fleet.ts'
 import type { Announcement } from '../store/redis/source.ts'
 import type { Source } from '../store/source.ts'
-import type { Firewall } from './firewall/firewall.ts'
-import type { JournalProblem, Persistence } from './journal/persistence.ts'
+import { Firewall } from './firewall/firewall.ts'
+import { Persistence, type JournalProblem } from './journal/persistence.ts'
 import { StaleMark } from './journal/stale-mark.ts'
 import { journalPath } from './journal/state-files.ts'
-import type { ReportWriter } from './view/report-writer.ts'
-import type { Sync } from './view/sync.ts'
+import { buildPeerLookup } from './view/peer-lookup.ts'
+import { ReportWriter } from './view/report-writer.ts'
+import { Sync } from './view/sync.ts'
 import type { BackgroundParts } from './guest-side.ts'
 import type { Metrics } from './metrics.ts'
 
@@ -58,11 +59,9 @@ export async function buildStoreSide(parts: StoreSideParts): Promise<StoreSide> 
   const { view, restored, reports } = guestSide
   const { isDuplicate, writeFailure, ...announcement } = buildAnnouncement(parts, () => sync.status().lagMs)
   const source = await parts.openSource(parts, announcement)
-  await turn()
-  const reportWriter = await buildReportWriter(parts, source)
-  const [{ Sync }, { buildPeerLookup }] = await Promise.all([import('./view/sync.ts'), import('./view/peer-lookup.ts')])
-  const persistence = await buildPersistence(parts)
-  const firewall = await buildFirewall(parts, persistence)
+  const reportWriter = buildReportWriter(parts, source)
+  const persistence = buildPersistence(parts)
+  const firewall = buildFirewall(parts, persistence)
   reports.onReport((id) => {
     const served = view.get(id)
     const all = served && reports.of(served)
@@ -158,13 +157,12 @@ function buildAnnouncement(
 }
 
 /** Undefined: the store keeps no reports. */
-async function buildReportWriter(
+function buildReportWriter(
   { config, guestSide: { view, reports }, metrics }: StoreSideParts,
   { reports: store }: Source,
-): Promise<ReportWriter | undefined> {
+): ReportWriter | undefined {
   const { hypervisor } = config.store
   if (store === undefined || hypervisor === undefined) return undefined
-  const { ReportWriter } = await import('./view/report-writer.ts')
   const writer = new ReportWriter({
     store,
     hypervisor,
@@ -178,8 +176,7 @@ async function buildReportWriter(
   return writer
 }
 
-async function buildPersistence({ config, guestSide, disk, metrics }: StoreSideParts): Promise<Persistence> {
-  const { Persistence } = await import('./journal/persistence.ts')
+function buildPersistence({ config, guestSide, disk, metrics }: StoreSideParts): Persistence {
   const { view, owner, keys, restored, reports } = guestSide
   return new Persistence({
     disk,
@@ -198,8 +195,7 @@ async function buildPersistence({ config, guestSide, disk, metrics }: StoreSideP
   })
 }
 
-async function buildFirewall({ config, guestSide, now }: StoreSideParts, persistence: Persistence): Promise<Firewall> {
-  const { Firewall } = await import('./firewall/firewall.ts')
+function buildFirewall({ config, guestSide, now }: StoreSideParts, persistence: Persistence): Firewall {
   const { view, finder } = guestSide
   const firewall = new Firewall({
     ...config.firewall,

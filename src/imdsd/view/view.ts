@@ -161,11 +161,6 @@ export class View {
     return this.#unconfirmed
   }
 
-  unconfirmedOf(id: string): NetworkRange[] {
-    if (this.#unconfirmed.size === 0) return []
-    return [...this.#unconfirmed.values()].filter(({ owner }) => owner === id).map(({ range }) => range)
-  }
-
   /** The rules in the kernel are those of the view after this change, or later. True if that confirms a range, or none. */
   noteRules(change: number): boolean {
     const differing = [...this.#gained].filter(([key, gain]) => gain.change <= change === this.#unconfirmed.has(key))

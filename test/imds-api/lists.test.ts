@@ -3,6 +3,7 @@ import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import type pg from 'pg'
 import t from 'tap'
+import { ACCOUNT_LIMITS } from '../../src/imds-api/model/account-limits.ts'
 import { fillAccount, GROWING } from '../support/fixtures/many-rows.ts'
 import { ADA, aRegion, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
 import { anApi } from '../support/programs/api.ts'
@@ -232,7 +233,8 @@ t.test('a list in a member has at most 1,000 resources, and if there are more th
 })
 
 t.test('a page ends with its bytes, of which PostgreSQL sends no more, and a member is short', async (t) => {
-  const [groups, members] = [30, 1000]
+  const [groups, members, sources] = [30, 1000, 100]
+  const snapshots = ACCOUNT_LIMITS.images_limit.maximum!
   const clients = (pool as unknown as { readonly _clients: readonly PoolClient[] })._clients
   const bytesRead = () => clients.reduce((sum, { connection }) => sum + connection.stream.bytesRead, 0)
   const residentMib = () => process.resourceUsage().maxRSS / 1024
@@ -244,7 +246,14 @@ t.test('a page ends with its bytes, of which PostgreSQL sends no more, and a mem
       from generate_series(1, ${groups}) as i;
     insert into server_group_members (server_group_id, server_id)
       select 'grp-long' || i, id from generate_series(1, ${groups}) as i, servers where name like '€%';
-    commit; analyze server_group_members`)
+    insert into images (id, account_id, name, username, status, locked, description, source, source_trigger,
+        source_type, arch, official, public, compatibility_mode, disk_size, virtual_size, source_server_id)
+      select 'img-snap' || i, '${ONE}', repeat('€', 255), '', 'available', false, repeat('€', 255), '', 'manual',
+        'snapshot', 'x86_64', false, false, false, 1, 1, source.id
+      from generate_series(0, ${snapshots - 1}) as i join (
+        select id, row_number() over (order by created_at, id) - 1 as number from servers
+        where account_id = '${ONE}') as source on source.number = i % ${sources};
+    commit; analyze server_group_members, images`)
   for (const [path, least] of [
     ['servers?limit=100', 2],
     ['server_groups?limit=100', 2],
@@ -270,7 +279,8 @@ t.test('a page ends with its bytes, of which PostgreSQL sends no more, and a mem
   t.equal(new Set(ids).size, ids.length)
   await pool.query(`begin; set local session_replication_role = replica;
     delete from server_group_members where server_group_id like 'grp-long%';
-    delete from server_groups where id like 'grp-long%'; commit`)
+    delete from server_groups where id like 'grp-long%';
+    delete from images where id like 'img-snap%'; commit`)
 })
 
 t.test('the name of an account with 10,000 servers changes by one event, and other changes are made', async (t) => {

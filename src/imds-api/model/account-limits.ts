@@ -9,6 +9,7 @@ import { ALL_ROWS, type DefaultLimitName } from './resources.ts'
 interface LimitRule {
   readonly default: number
   readonly minimum: number
+  readonly maximum?: number
   readonly of: string
 }
 
@@ -34,7 +35,7 @@ const OTHERS = {
 } as const satisfies Readonly<Record<string, LimitRule>>
 
 export type AccountLimit = DefaultLimitName | keyof typeof OTHERS
-/** Each limit: its default, its lowest value, and what it counts. */
+/** Each limit: its default, its lowest and highest value, and what it counts. */
 export const ACCOUNT_LIMITS: Readonly<Record<AccountLimit, LimitRule>> = { ...OF_RESOURCES, ...OTHERS }
 
 export const DEFAULT_LIMITS = Object.fromEntries(

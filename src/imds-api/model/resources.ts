@@ -6,12 +6,13 @@
 
 /**
  * The limit `TABLE_limit` of an account. `default`: undefined, the region file has to set it, and the account shows it.
- * `minimum`: its lowest value, default 0. `of`: what it counts, in words; default: the kind in the plural. `counted`:
+ * `minimum`: its lowest value, default 0. `maximum`: its highest. `of`: what it counts, in words; default: the kind in the plural. `counted`:
  * the SQL condition of the rows that count; default: `present`. `remedy`: what to do beyond it.
  */
 export interface ResourceLimit {
   readonly default?: number
   readonly minimum?: number
+  readonly maximum?: number
   readonly of?: string
   readonly counted?: string
   readonly remedy?: string
@@ -86,7 +87,11 @@ export const ROWS = {
     givesIds: true,
     states: ['creating', 'available', 'deprecated', 'failed', 'deleting'],
     present: `images.status <> 'deleted'`,
-    limit: { default: 50, of: 'images of the account: its snapshots, and its images of the region file' },
+    limit: {
+      default: 50,
+      maximum: 5_000, // a list of servers shows the snapshots of each: PostgreSQL has 4 KB for each of them
+      of: 'images of the account: its snapshots, and its images of the region file; at most 5,000',
+    },
   },
   /**
    * The default type of a new server is an available one. A request may name an experimental one, but not a deprecated

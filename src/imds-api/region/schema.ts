@@ -14,10 +14,14 @@ const Handle = Type.String({
   hint: 'a name of at most 63 letters, digits, dots, dashes and underscores',
 })
 const Optional = <T extends TSchema>(schema: T) => Type.Optional(schema)
-const Positive = Type.Integer({ minimum: 1, maximum: 2_147_483_647 })
-const Count = Type.Integer({ minimum: 0, maximum: 2_147_483_647 })
+const MAX_INTEGER = 2_147_483_647
+const Positive = Type.Integer({ minimum: 1, maximum: MAX_INTEGER })
+const Count = Type.Integer({ minimum: 0, maximum: MAX_INTEGER })
 const Limits = Object.fromEntries(
-  Object.entries(ACCOUNT_LIMITS).map(([name, { minimum }]) => [name, Optional(minimum === 0 ? Count : Positive)]),
+  Object.entries(ACCOUNT_LIMITS).map(([name, { minimum, maximum = MAX_INTEGER }]) => [
+    name,
+    Optional(Type.Integer({ minimum, maximum })),
+  ]),
 ) as Readonly<Record<AccountLimit, Type.TOptional<typeof Count>>>
 const Line = Type.String({ maxLength: 255, format: 'line' })
 const Telephone = Type.String({ format: 'telephone' })

@@ -55,6 +55,7 @@ test.each<[object, string]>([
   [{ zones: [] }, 'zones must not be empty'],
   [{ hypervisors: [{ name: 'a', zone: 'gb1-a', ram: 0 }] }, 'hypervisors.0.ram must be from 1 to 2147483647'],
   [anAccount({ access_tokens_limit: 0 }), 'accounts.0.access_tokens_limit must be from 1 to 2147483647'],
+  [anAccount({ images_limit: 5_001 }), 'accounts.0.images_limit must be from 0 to 5000'],
   [anAccount({ config_maps_limit: -1 }), 'accounts.0.config_maps_limit must be from 0 to 2147483647'],
   [
     anAccount({ telephone_number: '0207' }),

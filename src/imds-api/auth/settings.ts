@@ -1,7 +1,6 @@
 /** The settings of tokens: parses their variables. Pure. */
-import type { Parsed } from '../../metadata/parsed.ts'
 import { isIssuer, ISSUER_RULE } from '../../identity/issuer.ts'
-import { anyText, list, whole, type AddFault, type Values } from '../../runtime/variables.ts'
+import { anyText, whole, type AddFault, type Values } from '../../runtime/variables.ts'
 
 /** The path of the issuer of identity tokens, below the URL of the API. */
 export const ISSUER_PATH = '/oidc'
@@ -15,17 +14,9 @@ export interface IssuerSettings {
 export interface TokenSettings {
   readonly accessTokenSeconds: number
   readonly refreshTokenSeconds: number
-  /**
-   * The request headers that may carry a user's one-time password, in order of preference. Lower case, as in
-   * `request.headers`. A response asks for the password in the same headers.
-   */
-  readonly otpHeaders: readonly string[]
   /** Undefined: this API publishes no keys of identity tokens. */
   readonly issuer: IssuerSettings | undefined
 }
-
-/** No header with another meaning has such a name. */
-const OTP_HEADER = /^x-[a-z0-9-]+-otp$/
 
 export const TOKEN_VARIABLES = {
   IMDS_API_ACCESS_TOKEN_SECONDS: {
@@ -37,11 +28,6 @@ export const TOKEN_VARIABLES = {
     default: '2592000',
     parse: whole(3_600, 31_536_000),
     help: 'the lifetime of a refresh token, 3,600 to 31,536,000',
-  },
-  IMDS_API_OTP_HEADERS: {
-    default: 'X-Service-OTP,X-Brightbox-OTP',
-    parse: parseOtpHeaders,
-    help: 'the headers of one-time passwords, whose names begin with X- and end with -OTP',
   },
   IMDS_API_IDENTITY_CERT_FILE: {
     parse: anyText,
@@ -61,18 +47,5 @@ export function parseTokenSettings(
     issuer: certificateFile === undefined ? undefined : { url, certificateFile },
     accessTokenSeconds: values.IMDS_API_ACCESS_TOKEN_SECONDS,
     refreshTokenSeconds: values.IMDS_API_REFRESH_TOKEN_SECONDS,
-    otpHeaders: values.IMDS_API_OTP_HEADERS,
   }
-}
-
-/** The names of headers, in lower case. */
-function parseOtpHeaders(text: string): Parsed<readonly string[], string> {
-  const value = [...new Set(list(text).map((name) => name.toLowerCase()))]
-  const faults =
-    value.length === 0
-      ? ['must be the names of one or more headers, such as X-Service-OTP']
-      : value
-          .filter((name) => !OTP_HEADER.test(name))
-          .map((name) => `"${name}" must begin with X- and end with -OTP, such as X-Service-OTP`)
-  return faults.length > 0 ? { ok: false, faults } : { ok: true, value }
 }

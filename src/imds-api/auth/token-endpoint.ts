@@ -17,13 +17,9 @@ import { GRANTS, type Grants } from './grants.ts'
 import { formatScopes, SCOPES } from '../model/scopes.ts'
 import { parseJson } from '../../runtime/json.ts'
 
-/**
- * Dependencies of the endpoint. `otpHeaders`: the headers that may have a one-time password, in lower case. `baseUrl`: the
- * URL of the API, without a slash at its end.
- */
+/** Dependencies of the endpoint. `baseUrl`: the URL of the API, without a slash at its end. */
 export interface TokenEndpointParts {
   readonly grants: Grants
-  readonly otpHeaders: readonly string[]
   readonly baseUrl: string
 }
 
@@ -50,6 +46,14 @@ const TokenRequest = Type.Union(
   ),
   { title: 'TokenRequest' },
 )
+/** Those that may have a one-time password, in order of preference; a response asks for it in all of them. */
+const OTP_HEADERS = ['x-service-otp', 'x-brightbox-otp'] as const
+const Code = Type.Optional(
+  Type.String({
+    description: 'A one-time password, for the grant password of a user with two-factor authentication.',
+  }),
+)
+const Headers = Type.Object(Object.fromEntries(OTP_HEADERS.map((name) => [name, Code])))
 const TokenResponse = Type.Object(
   {
     access_token: Type.String(),
@@ -62,7 +66,7 @@ const TokenResponse = Type.Object(
 )
 
 /** Adds the routes. The body of a token request may also be a form. */
-export function addTokenEndpoint(server: ApiServer, { grants, otpHeaders, baseUrl }: TokenEndpointParts): void {
+export function addTokenEndpoint(server: ApiServer, { grants, baseUrl }: TokenEndpointParts): void {
   const metadata = {
     issuer: baseUrl,
     token_endpoint: `${baseUrl}/token`,
@@ -88,7 +92,7 @@ export function addTokenEndpoint(server: ApiServer, { grants, otpHeaders, baseUr
     })
     scope.addHook('preSerialization', (_request, _reply, payload, next) => next(null, withOauthError(payload)))
     scope.setErrorHandler((error: FastifyError | Refusal, _request, reply) => {
-      if (error instanceof WrongCode) for (const name of otpHeaders) void reply.header(name, 'required')
+      if (error instanceof WrongCode) for (const name of OTP_HEADERS) void reply.header(name, 'required')
       const isOauth = error instanceof Refusal && error.options.oauthError !== undefined
       const status = error instanceof Refusal ? statusOf(error.name) : (error.statusCode ?? 500)
       // to the error handler of the whole server
@@ -107,15 +111,16 @@ export function addTokenEndpoint(server: ApiServer, { grants, otpHeaders, baseUr
           description:
             'HTTP Basic with the id and secret of an API client or application, or both in the body as `client_id` and ' +
             '`client_secret`. The body is a form or JSON.',
+          headers: Headers,
           body: Body,
           'x-body': TokenRequest,
           response: { 200: TokenResponse },
         },
       },
       async ({ headers, address, body }, reply) => {
-        const code = otpHeaders
-          .map((name) => headers[name])
-          .find((value) => typeof value === 'string' && value !== '') as string | undefined
+        const code = OTP_HEADERS.map((name) => headers[name]).find(
+          (value) => typeof value === 'string' && value !== '',
+        ) as string | undefined
         const credentials = credentialsOf(headers.authorization, body)
         const { accessToken, refreshToken, scopes, seconds } = await grants.grant({ credentials, address, code, body })
         return reply.header('X-Oauth-Scopes', formatScopes(scopes)).send({

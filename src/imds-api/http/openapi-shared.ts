@@ -32,7 +32,7 @@ export const PARAMETERS = {
 export type ParameterName = keyof typeof PARAMETERS
 
 /** An optional header. `keywords`: of the schema of its text. */
-export function header(name: string, description: string, keywords: object = {}): object {
+function header(name: string, description: string, keywords: object = {}): object {
   return { name, in: 'header', required: false, schema: { ...TEXT, ...keywords }, description }
 }
 

@@ -5,7 +5,7 @@
 import { STATUS_CODES } from 'node:http'
 import { memberPathOf, showsMember } from './entity-tags.ts'
 import { Components, type Schema } from './openapi-schemas.ts'
-import { header, HEADERS, PARAMETERS, RESPONSES, type HeaderName, type ParameterName } from './openapi-shared.ts'
+import { HEADERS, PARAMETERS, RESPONSES, type HeaderName, type ParameterName } from './openapi-shared.ts'
 
 declare module 'fastify' {
   /** What the document says of a route, and its path and method do not. */
@@ -42,17 +42,13 @@ interface Body {
 /** The paths whose requests need no account. */
 const WITHOUT_ACCOUNT = '/1.0/user/collaborations'
 const ERROR = { $ref: '#/components/responses/Error' }
-const OF_OTP_HEADER = 'A one-time password, for the grant password of a user with two-factor authentication.'
 
-/**
- * Completes the document that the routes have made. `otpHeaders`: those of the token endpoint that have a one-time
- * password.
- */
-export function completeOpenApi<T extends object>(made: T, otpHeaders: readonly string[]): T {
+/** Completes the document that the routes have made. */
+export function completeOpenApi<T extends object>(made: T): T {
   const { paths = {}, components } = made as Document
   const schemas = new Components()
   const completed = mapEach(paths, (operations, path) =>
-    mapEach(operations, (operation, method) => completeOperation(path, method, operation, schemas, otpHeaders)),
+    mapEach(operations, (operation, method) => completeOperation(path, method, operation, schemas)),
   )
   const responses = mapEach<Body>(RESPONSES, (response) => withComponents(response, schemas))
   return {
@@ -71,7 +67,6 @@ function completeOperation(
   method: string,
   { 'x-headers': headers = [], 'x-body': body, ...operation }: Operation,
   schemas: Components,
-  otpHeaders: readonly string[],
 ): object {
   const { parameters: given = [], requestBody, responses = {} } = operation
   const isRead = method === 'get' && showsMember(path) // it has an entity tag
@@ -88,7 +83,6 @@ function completeOperation(
   const parameters = [
     ...given.map(asDeepObject),
     ...parametersOf(path, method, isRead).map((name) => ({ $ref: `#/components/parameters/${name}` })),
-    ...(path === '/token' ? otpHeaders.map((name) => header(name, OF_OTP_HEADER)) : []),
   ]
   return {
     ...operation,

@@ -14,7 +14,7 @@
 import { sql } from 'kysely'
 import { setValues } from '../changes/own-rows.ts'
 import { tryLock } from '../database/advisory-locks.ts'
-import { PLAN_BY_INDEX, prepare } from '../database/prepared.ts'
+import { PLAN_BY_INDEX, runPrepared } from '../database/prepared.ts'
 import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
 import { checkHistory, type OwnStore } from './region-database.ts'
 import { RETRY_SECONDS } from './turns.ts'
@@ -30,35 +30,22 @@ type Rows = Map<string, readonly number[]>
 
 /** PostgreSQL's codes for an error of the rows themselves: data exceptions and violated constraints. */
 const FAULT_OF_ROWS = /^2[23]/
-const IDS: readonly string[] = []
 
 /**
  * Locks the ids that no other process is publishing, and returns them. Advisory locks, since row locks would make
  * changes of these servers wait for the store. The commit is not flushed: if it is lost, the servers are published
  * again.
  */
-const lock = prepare(
-  'outbox-lock',
-  [IDS],
-  (ids) => sql<{ id: string }>`
-    select id from (
-      select id, ${tryLock('publish', sql<string>`id`)} as locked,
-        set_config('synchronous_commit', 'off', true), ${PLAN_BY_INDEX}
-      from unnest(${ids}::text[]) as id offset 0) as locks
-    where locked`,
-)
-const selectRows = prepare(
-  'outbox-rows',
-  [IDS],
-  (ids) => sql<{ server_id: string; rows: readonly number[] }>`
-    select server_id, array_agg(id order by id) as rows from outbox
-    where server_id = any(${ids}) group by server_id`,
-)
-const deleteRows = prepare(
-  'outbox-delete',
-  [[] as readonly number[]],
-  (rows) => sql`delete from outbox where id = any(${rows})`,
-)
+const lock = (tx: Tx, ids: readonly string[]) =>
+  runPrepared(
+    tx,
+    sql<{ id: string }>`
+      select id from (
+        select id, ${tryLock('publish', sql<string>`id`)} as locked,
+          set_config('synchronous_commit', 'off', true), ${PLAN_BY_INDEX}
+        from unnest(${ids}::text[]) as id offset 0) as locks
+      where locked`,
+  )
 
 /**
  * Publishes servers, and returns those that another process is publishing. Rejects if the store or the database cannot
@@ -98,14 +85,14 @@ export async function publishBatch(parts: BatchParts, ids: readonly string[]): P
 async function publishRows(parts: BatchParts, tx: Tx, ids: readonly string[], rows: Rows): Promise<readonly string[]> {
   rows.clear()
   const free = await lock(tx, ids)
-  const found = await selectRows(
-    tx,
-    free.map(({ id }) => id),
-  )
+  const waiting = sql<{ server_id: string; rows: readonly number[] }>`
+    select server_id, array_agg(id order by id) as rows from outbox
+    where server_id = any(${free.map(({ id }) => id)}) group by server_id`
+  const found = await runPrepared(tx, waiting)
   for (const one of found) rows.set(one.server_id, one.rows.map(Number))
   const refused = await writeServers(parts, tx, [...rows.keys()])
   const done = [...rows].flatMap(([id, of]) => (refused.has(id) ? of.slice(1) : of))
-  if (done.length > 0) await deleteRows(tx, done)
+  if (done.length > 0) await runPrepared(tx, sql`delete from outbox where id = any(${done})`)
   const retried = [...refused].map((id) => rows.get(id)![0]!) // the oldest: the addresses that it freed are still in the record
   if (retried.length > 0) await postpone(tx, retried)
   await checkHistory(tx, parts.history)

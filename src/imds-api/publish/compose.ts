@@ -4,7 +4,7 @@
 import { sql, type InferResult, type RawBuilder, type Selectable } from 'kysely'
 import { SCHEMA } from '../../metadata/schema.ts'
 import type { ServerStatus } from '../model/server-actions.ts'
-import { prepare } from '../database/prepared.ts'
+import { runPrepared } from '../database/prepared.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Db } from '../database/transaction.ts'
 import { completeOptions, recordOptions } from '../model/metadata-options.ts'
@@ -31,11 +31,10 @@ export interface Composed {
  * markChanged does. Leaves out ids without a server.
  */
 export async function composeMany(db: Db, ids: readonly string[]): Promise<readonly Composed[]> {
-  return (await loadRows(db, ids)).map(composeRow)
+  return (await runPrepared(db, selectServers(ids, db))).map(composeRow)
 }
 
 const OF_CLOUD_IP = sql.raw('cloud_ips.id, interface_id, public_ipv4, public_ipv6, mapped_at')
-const loadRows = prepare('servers-to-compose', [[] as readonly string[]], selectServers)
 
 function selectServers(ids: readonly string[], db: Db) {
   return db
@@ -96,7 +95,7 @@ function selectServers(ids: readonly string[], db: Db) {
         select from compute_actions
         where server_id = servers.id and finished_at is null and kind in ('create', 'delete'))`.as('awaits_compute'),
     ])
-    .where(sql<boolean>`servers.id = any(${ids})`)
+    .where(sql<boolean>`servers.id = any(${[...ids]})`)
     .orderBy('servers.id')
 }
 

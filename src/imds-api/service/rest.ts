@@ -84,7 +84,7 @@ export function buildAuth(
   }
 }
 
-type ServerConfig = Pick<ApiConfig, 'baseUrl' | 'tls' | 'trustedProxies' | 'otpHeaders' | 'compute'>
+type ServerConfig = Pick<ApiConfig, 'baseUrl' | 'tls' | 'trustedProxies' | 'compute'>
 
 export interface RestParts extends Pick<ApiServerSettings, 'onUnreadable' | 'onShed' | 'databaseReport' | 'log'> {
   readonly config: ServerConfig
@@ -98,7 +98,7 @@ export interface RestParts extends Pick<ApiServerSettings, 'onUnreadable' | 'onS
 
 export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
   const { config, database, auth, waits, audit, onUnreadable, onShed, databaseReport, log } = parts
-  const { baseUrl, tls, trustedProxies, otpHeaders } = config
+  const { baseUrl, tls, trustedProxies } = config
   const { db } = database
   const server = buildServer({
     tls: tls && { cert: readFileSync(tls.certificate, 'utf8'), key: readFileSync(tls.key, 'utf8') },
@@ -113,10 +113,10 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
     waits.close()
     done()
   })
-  await addOpenApi(server, otpHeaders)
+  await addOpenApi(server)
   await addDocsPages(server, baseUrl)
   if (auth.issuer !== undefined) addIssuerDocuments(server, auth.issuer)
-  addTokenEndpoint(server, { grants: auth.grants, otpHeaders, baseUrl })
+  addTokenEndpoint(server, { grants: auth.grants, baseUrl })
   const steps = {
     authenticate: buildAuthentication(auth.tokens),
     enterShare: buildEnterShare(database.pool.options.max),
@@ -149,7 +149,7 @@ export async function buildApiServer(parts: RestParts): Promise<ApiServer> {
 }
 
 /** Adds the OpenAPI document, and its pages below /docs. */
-async function addOpenApi(server: ApiServer, otpHeaders: readonly string[]): Promise<void> {
+async function addOpenApi(server: ApiServer): Promise<void> {
   await server.register(swagger, {
     openapi: {
       openapi: '3.1.0',
@@ -162,8 +162,7 @@ async function addOpenApi(server: ApiServer, otpHeaders: readonly string[]): Pro
       },
       ...ABOUT,
     },
-    transformObject: (made) =>
-      completeOpenApi((made as Extract<typeof made, { openapiObject: object }>).openapiObject, otpHeaders),
+    transformObject: (made) => completeOpenApi((made as Extract<typeof made, { openapiObject: object }>).openapiObject),
   })
 }
 

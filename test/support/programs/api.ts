@@ -180,7 +180,6 @@ export async function serveDatabase(
     baseUrl: BASE_URL,
     tls: undefined,
     trustedProxies: [PROXY],
-    otpHeaders: ['x-service-otp', 'x-brightbox-otp'],
     compute,
     store,
   }

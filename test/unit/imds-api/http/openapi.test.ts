@@ -23,7 +23,7 @@ const made = {
 }
 
 test('a document keeps what it has; operations get what follows from their path and method', () => {
-  expect(completeOpenApi(made, ['x-otp'])).toMatchObject({
+  expect(completeOpenApi(made)).toMatchObject({
     openapi: '3.1.0',
     components: { securitySchemes: { token: {} } },
     paths: {
@@ -54,7 +54,6 @@ test('a document keeps what it has; operations get what follows from their path 
       '/1.0/user/collaborations': { get: { parameters: [{ name: 'x' }] } },
       '/token': {
         post: {
-          parameters: [{ name: 'x-otp', in: 'header' }],
           requestBody: {
             required: true,
             content: { 'application/json': { schema: { $ref: '#/components/schemas/TokenRequest' } } },
@@ -67,9 +66,8 @@ test('a document keeps what it has; operations get what follows from their path 
 })
 
 test('the document describes the bodies of errors, with each name and code', () => {
-  const { schemas } = (
-    completeOpenApi(made, ['x-otp']) as unknown as { components: { schemas: Record<string, object> } }
-  ).components
+  const { schemas } = (completeOpenApi(made) as unknown as { components: { schemas: Record<string, object> } })
+    .components
   const check = Compile({ ...schemas['Error'], components: { schemas } })
   for (const refusal of [
     refuse('bad_request', 'a'),

@@ -28,7 +28,7 @@ test('an apply publishes servers again for each column of the region file that t
       new Kysely<Tables>({
         dialect,
         log: ({ query }) => {
-          sql += (query.sql as unknown as { readonly text: string }).text // prepared: with its name
+          sql += query.sql
         },
       }),
       ['srv-aaaaa'],

@@ -29,7 +29,6 @@ test('the minimal configuration has the documented defaults', () => {
     store: expect.objectContaining({ url: 'file:/srv/imds', userDataMaxBytes: 16_384 }) as unknown,
     accessTokenSeconds: 7200,
     refreshTokenSeconds: 2_592_000,
-    otpHeaders: ['x-service-otp', 'x-brightbox-otp'],
     mail: undefined,
     compute: 'none',
     computeListener: { listen: { host: '127.0.0.1', port: 8171 }, tls: undefined, retrySeconds: 60 },
@@ -54,7 +53,6 @@ test('every variable is read, and an empty one is not set', () => {
       IMDS_API_CONNECTIONS_PER_ADDRESS: '4096',
       IMDS_API_ACCESS_TOKEN_SECONDS: '60',
       IMDS_API_REFRESH_TOKEN_SECONDS: '3600',
-      IMDS_API_OTP_HEADERS: ' X-Acme-OTP,x-acme-otp,X-Acme-EU-OTP',
       IMDS_API_LOG_LEVEL: 'debug',
       IMDS_API_SMTP: '',
     }),
@@ -68,7 +66,6 @@ test('every variable is read, and an empty one is not set', () => {
     connectionsPerAddress: 4_096,
     accessTokenSeconds: 60,
     refreshTokenSeconds: 3600,
-    otpHeaders: ['x-acme-otp', 'x-acme-eu-otp'],
     logLevel: 'debug',
     store: { url: 'redis://r:6379', region: 'gb1' },
   })
@@ -133,9 +130,6 @@ test.each([
   ['IMDS_API_DATABASE', 'postgres://u@a/d?target_session_attrs=read-write', 'must not have target_session_attrs'],
   ['IMDS_API_DATABASE', 'embedded', 'must be postgres:'],
   ['IMDS_API_DATABASE', '', 'is not set: make a database (createdb '],
-  ['IMDS_API_OTP_HEADERS', 'X-Service-OTP,X-My OTP', '"x-my otp" must begin with X- and end with -OTP'],
-  ['IMDS_API_OTP_HEADERS', 'Authorization', '"authorization" must begin with X-'],
-  ['IMDS_API_OTP_HEADERS', ' , ', 'must be the names of one or more headers, such as X-Service-OTP'],
 ])('%s=%s is refused: it %s', (variable, value, fault) => {
   const faults = faultsOf({ [variable]: value })
   expect(faults).toEqual([expect.stringContaining(`${variable} ${fault}`)])

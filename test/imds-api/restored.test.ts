@@ -10,7 +10,7 @@ import { nextId, placeOf } from '../../src/imds-api/changes/allocate.ts'
 import { giveOutActions, reportOutcome } from '../../src/imds-api/changes/action-queue.ts'
 import { readNumbers } from '../../src/imds-api/changes/numbers.ts'
 import type { Db } from '../../src/imds-api/database/transaction.ts'
-import { PREFIXES } from '../../src/imds-api/model/ids.ts'
+import { ALL_ROWS, type Prefix } from '../../src/imds-api/model/resources.ts'
 import { POOL_KINDS } from '../../src/imds-api/model/pools.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { ONE, TWO } from '../support/fixtures/region.ts'
@@ -255,7 +255,9 @@ for (const kind of ['Redis', 'files'] as const)
     const url = kind === 'Redis' ? { url: (await startRedis(t)).url } : {}
     const { api, db, store, create, forget, reconcile } = await aRestored(t, { compute: 'reported', ...url })
     const give = async (account: typeof ONE | typeof TWO) => {
-      const ids = await Promise.all(PREFIXES.map((prefix) => nextId(db, prefix)))
+      const ids = await Promise.all(
+        ALL_ROWS.filter(({ givesIds }) => givesIds).map(({ prefix }) => nextId(db, prefix as Prefix)),
+      )
       const cloudIp = (await api.call('POST', '/1.0/cloud_ips', {}, account)).body as Record<string, string>
       const server = await create(account)
       const { id: action } = await db.selectFrom('compute_actions').select('id').executeTakeFirstOrThrow()

@@ -8,7 +8,7 @@ export type Schema = Readonly<Record<string, unknown>>
 /** Keywords that JSON Schema does not have. */
 const OWN_KEYWORDS = ['hint']
 /** The standard formats that ours (model/formats.ts) are kinds of. */
-const STANDARD_FORMATS: Readonly<Record<string, string>> = { timestamp: 'date-time', 'host-name': 'hostname' }
+const STANDARD_FORMATS: Readonly<Record<string, string>> = { timestamp: 'date-time' }
 /** Keywords whose value is a schema, a list of schemas, or schemas by name. */
 const OF_ONE = ['items', 'additionalProperties', 'propertyNames']
 const OF_MANY = ['anyOf', 'allOf', 'oneOf']

@@ -19,13 +19,9 @@ interface Format {
 const TELEPHONE = /^\+[1-9][0-9]{6,14}$/
 
 /**
- * RFC 1123, 2.1, and RFC 1035, 2.3.4; at least two labels. Names in other scripts are in their ASCII form (xn--...).
+ * A name that a PTR record may have: a host name (RFC 1123, 2.1, and RFC 1035, 2.3.4) of at least two labels, also with
+ * underscores (RFC 2181, 11), and * as its first label. Names in other scripts are in their ASCII form (xn--...).
  */
-function isHostName(text: string): boolean {
-  return isPointerName(text) && !/[_*]/.test(text)
-}
-
-/** A name that a PTR record may have: as a host name, but also with underscores (RFC 2181, 11), and * as its first label. */
 function isPointerName(text: string): boolean {
   const name = text.replace(/\.$/, '')
   const labels = name.replace(/^\*\./, 'x.').split('.')
@@ -42,7 +38,7 @@ function isPointerName(text: string): boolean {
  * `cip-203-0-113-100.`, and have no final dot.
  */
 function isDomain(text: string): boolean {
-  return text.length <= 200 && text === text.toLowerCase() && !text.endsWith('.') && isHostName(`srv.${text}`)
+  return text.length <= 200 && text === text.toLowerCase() && !/[_*]|\.$/.test(text) && isPointerName(`srv.${text}`)
 }
 
 export const FORMATS: Readonly<Record<string, Format>> = {
@@ -53,7 +49,6 @@ export const FORMATS: Readonly<Record<string, Format>> = {
     isValid: (text) => parseVatNumber(text) !== undefined,
     fault: 'must be a valid EU VAT number, with the prefix of its country',
   },
-  'host-name': { isValid: isHostName, fault: 'must be a host name such as www.example.com, in ASCII' },
   line: { isValid: isLine, fault: `must be ${LINE_RULE}` },
   network: { isValid: isNetwork, fault: 'must be an address or a network such as 192.0.2.0/24 or 2001:db8::/32' },
   'pointer-name': { isValid: isPointerName, fault: 'must be a host name such as www.example.com, in ASCII' },

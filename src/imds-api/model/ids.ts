@@ -3,12 +3,8 @@
  * five-character ids is used up, since clients expect five (Terraform: `^srv-.....$`). Numbers come from sequences of
  * the database, so no id is given twice. Consecutive numbers give ids that do not look alike. Ids are no secrets.
  */
-import { ALL_ROWS, type Kind, type Prefix } from './resources.ts'
+import { ALL_ROWS, type Kind } from './resources.ts'
 
-/** Prefixes of the ids that this program gives. */
-export const PREFIXES: readonly Prefix[] = ALL_ROWS.filter(({ givesIds }) => givesIds).map(
-  ({ prefix }) => prefix as Prefix,
-)
 const KINDS: ReadonlyMap<string, Kind> = new Map(ALL_ROWS.map(({ prefix, kind }) => [prefix, kind]))
 
 /** What an id identifies, by its prefix alone. Undefined: the text is no id, or has an unknown prefix. */

@@ -1,8 +1,7 @@
 /** The values of the states and actions of servers. */
 import { ROWS } from './resources.ts'
 
-export const SERVER_STATES = ROWS.server.states
-export type ServerStatus = (typeof SERVER_STATES)[number]
+export type ServerStatus = (typeof ROWS.server.states)[number]
 
 export const SERVER_ACTIONS = ['start', 'stop', 'shutdown', 'reboot', 'reset', 'snapshot', 'activate_console'] as const
 export type ServerAction = (typeof SERVER_ACTIONS)[number]

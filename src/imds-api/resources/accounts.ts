@@ -18,7 +18,7 @@ import { Field, fixed, formsOf, linked, linkedAll, type Form } from './kit/forms
 import { byText, FEW_ROWS_AT_ONCE, idOf } from './kit/lists.ts'
 import { Members, type MembersOf } from './kit/members.ts'
 import { NESTED } from './nested.ts'
-import type { ResourceParts } from './parts.ts'
+import type { ResourceParts } from './kit/parts.ts'
 import { Megabytes, NullableString, NullableTime, Time } from './kit/schemas.ts'
 import { RESOURCES, type Resource } from './kit/table.ts'
 

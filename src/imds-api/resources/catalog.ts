@@ -3,7 +3,7 @@ import type { Form } from './kit/forms.ts'
 import { byInteger, byText } from './kit/lists.ts'
 import { Members } from './kit/members.ts'
 import { NESTED } from './nested.ts'
-import type { ResourceParts } from './parts.ts'
+import type { ResourceParts } from './kit/parts.ts'
 
 export function addCatalogRoutes(parts: ResourceParts): void {
   const [zones, serverTypes] = [catalogOf(parts, NESTED.zone), catalogOf(parts, NESTED.serverType)]

@@ -21,7 +21,7 @@ import { formatTime } from '../model/time.ts'
 import { Field, fixed, formsOf } from './kit/forms.ts'
 import { Members } from './kit/members.ts'
 import { ACCOUNT, NESTED } from './nested.ts'
-import type { ResourceParts } from './parts.ts'
+import type { ResourceParts } from './kit/parts.ts'
 import { GivenDescription, givenTexts, nullable, NullableTime, Secret, Time } from './kit/schemas.ts'
 
 const ReadOnly = Type.Boolean({ description: 'An extension. true: only GET and HEAD are allowed.' })

@@ -18,7 +18,7 @@ import { equals } from './kit/lists.ts'
 import { Members } from './kit/members.ts'
 import { addWait } from './kit/waiting.ts'
 import { ACCOUNT, NESTED, unimplementedForm } from './nested.ts'
-import type { ResourceParts } from './parts.ts'
+import type { ResourceParts } from './kit/parts.ts'
 import { GivenName, givenTexts } from './kit/schemas.ts'
 
 const Port = Type.Integer({ minimum: 1, maximum: 65_535 })

@@ -29,7 +29,7 @@ import { conditionOf } from './kit/conditions.ts'
 import { Members, type MemberRoute } from './kit/members.ts'
 import { addWait } from './kit/waiting.ts'
 import { NESTED } from './nested.ts'
-import type { ResourceParts } from './parts.ts'
+import type { ResourceParts } from './kit/parts.ts'
 import { nullable, NullableTime, enumOf, Time } from './kit/schemas.ts'
 
 const FIELDS = {

@@ -9,7 +9,7 @@ import type { ApiServer } from '../http/server.ts'
 import { fieldFault, refuse } from '../model/refusal.ts'
 import { formsOf } from './kit/forms.ts'
 import { Members } from './kit/members.ts'
-import type { ResourceParts } from './parts.ts'
+import type { ResourceParts } from './kit/parts.ts'
 import { GivenName, givenTexts } from './kit/schemas.ts'
 
 /** The API's limit of `data`, in bytes of its JSON text. */

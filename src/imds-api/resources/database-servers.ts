@@ -11,7 +11,7 @@ import { Form, linked, linkedAll } from './kit/forms.ts'
 import { byInteger, byText } from './kit/lists.ts'
 import { Members } from './kit/members.ts'
 import { ACCOUNT, NESTED } from './nested.ts'
-import type { ResourceParts } from './parts.ts'
+import type { ResourceParts } from './kit/parts.ts'
 import { GivenDescription, givenTexts } from './kit/schemas.ts'
 
 /** The full form, which is the collected form too. */

@@ -8,7 +8,7 @@ import { formatCursor, parseCursor } from '../model/events.ts'
 import { notFound } from '../model/refusal.ts'
 import { actorOf, Event, representEvent, typesOf } from './event-form.ts'
 import type { ResourceKey } from './kit/affected.ts'
-import type { ResourceParts } from './parts.ts'
+import type { ResourceParts } from './kit/parts.ts'
 
 const [LIMIT, MAX_LIMIT] = [100, 1_000]
 const MAX_WAIT_SECONDS = 60

@@ -8,7 +8,7 @@ import { formatTime } from '../model/time.ts'
 import { idOf } from './kit/lists.ts'
 import type { Members } from './kit/members.ts'
 import { Time } from './kit/schemas.ts'
-import type { ResourceParts } from './parts.ts'
+import type { ResourceParts } from './kit/parts.ts'
 
 const GuestReport = Type.Object(
   {

@@ -17,7 +17,7 @@ import { byText } from './kit/lists.ts'
 import { Members } from './kit/members.ts'
 import { addWait } from './kit/waiting.ts'
 import { ARCHITECTURES, NESTED } from './nested.ts'
-import type { ResourceParts } from './parts.ts'
+import type { ResourceParts } from './kit/parts.ts'
 import { GivenName, givenTexts, Megabytes, nullable, NullableString } from './kit/schemas.ts'
 
 const FIELDS = {

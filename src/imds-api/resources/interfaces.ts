@@ -4,7 +4,7 @@ import { accountOf } from '../auth/caller.ts'
 import { Form, linked } from './kit/forms.ts'
 import { Members } from './kit/members.ts'
 import { NESTED } from './nested.ts'
-import type { ResourceParts } from './parts.ts'
+import type { ResourceParts } from './kit/parts.ts'
 
 const Interface = new Form('interface', {
   ...NESTED.interface.fields,

@@ -4,7 +4,7 @@ import { requestServerAction } from '../changes/server-requests.ts'
 import { SERVER_TRANSITIONS } from '../changes/servers.ts'
 import { SERVER_ACTIONS, type ServerAction } from '../model/server-actions.ts'
 import type { Members } from './kit/members.ts'
-import type { ResourceParts } from './parts.ts'
+import type { ResourceParts } from './kit/parts.ts'
 
 /** What each action does. */
 const ACTIONS: Readonly<Record<ServerAction, { readonly operationId: string; readonly summary: string }>> = {

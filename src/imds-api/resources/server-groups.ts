@@ -14,7 +14,7 @@ import { alwaysNull, Form, linkedAll } from './kit/forms.ts'
 import { FEW_ROWS_AT_ONCE } from './kit/lists.ts'
 import { Members } from './kit/members.ts'
 import { ACCOUNT, NESTED, unimplementedForm } from './nested.ts'
-import type { ResourceParts } from './parts.ts'
+import type { ResourceParts } from './kit/parts.ts'
 import { GivenDescription, givenTexts, nullable } from './kit/schemas.ts'
 
 /** The full form, which is the collected form too. */

@@ -6,7 +6,7 @@
 import Type from 'typebox'
 import { notFound, refuse } from '../model/refusal.ts'
 import { ALL_ROWS } from '../model/resources.ts'
-import type { ResourceParts } from './parts.ts'
+import type { ResourceParts } from './kit/parts.ts'
 
 export function addUnimplementedRoutes({ server }: ResourceParts): void {
   const hidden = { hide: true }

@@ -15,7 +15,7 @@ import { byText, FEW_ROWS_AT_ONCE } from './kit/lists.ts'
 import { conditionOf } from './kit/conditions.ts'
 import { Members } from './kit/members.ts'
 import { NESTED } from './nested.ts'
-import type { ResourceParts } from './parts.ts'
+import type { ResourceParts } from './kit/parts.ts'
 import { nullable, Time } from './kit/schemas.ts'
 
 const FIELDS = {

@@ -39,7 +39,7 @@ import { addServerRoutes } from '../resources/servers.ts'
 import { addUserRoutes } from '../resources/users.ts'
 import { buildServer, type ApiServer, type ApiServerSettings } from '../http/server.ts'
 import { addApiSteps } from '../http/steps.ts'
-import type { ReadReports, ResourceParts } from '../resources/parts.ts'
+import type { ReadReports, ResourceParts } from '../resources/kit/parts.ts'
 import type { Db } from '../database/transaction.ts'
 
 /** The parts that issue and check tokens. `purge` deletes the expired tokens. */

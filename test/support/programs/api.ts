@@ -23,7 +23,7 @@ import { type Db, inTransaction, type Tx } from '../../../src/imds-api/database/
 import type { Tables } from '../../../src/imds-api/database/tables.ts'
 import { DatabaseReport } from '../../../src/imds-api/http/database-errors.ts'
 import { MAX_BATCH_SERVERS, OutboxPublisher } from '../../../src/imds-api/publish/outbox-publisher.ts'
-import type { ReadReports } from '../../../src/imds-api/resources/parts.ts'
+import type { ReadReports } from '../../../src/imds-api/resources/kit/parts.ts'
 import { Waits } from '../../../src/imds-api/resources/kit/waits.ts'
 import { applyRegion } from '../../../src/imds-api/region/apply.ts'
 import { parseRegion } from '../../../src/imds-api/region/parse.ts'

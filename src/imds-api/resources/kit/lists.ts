@@ -11,7 +11,7 @@ import { MAX_CURSOR_LENGTH, MAX_PAGE_SIZE, parseListQuery, TAG } from '../../htt
 import type { FilterRule, ListRules, ListPosition } from '../../http/paging.ts'
 import { MAX_VALUE_LENGTH } from '../../http/query.ts'
 import type { Form, FormRow, RowsOf } from './forms.ts'
-import type { RouteParts } from './parts.ts'
+import type { ResourceParts } from './parts.ts'
 
 /** A column of the order of a list, with its table. The last one is unique. */
 interface OrderColumn {
@@ -64,7 +64,7 @@ function filtersOf({ fields, resource: { table, states } }: Form): Readonly<Reco
   }
 }
 
-export function addList({ server, db, site }: RouteParts, collection: Collection): void {
+export function addList({ server, db, site }: ResourceParts, collection: Collection): void {
   const { form, description, tagged, rowsAtOnce = ROWS_AT_ONCE, rows: rowsOf } = collection
   const { resource } = form
   const { summary = `List ${resource.plural}`, order = byCreation(resource.table) } = collection

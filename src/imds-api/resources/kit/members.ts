@@ -9,7 +9,7 @@ import { STATE_RULES, type StateRule } from '../../model/account-states.ts'
 import { conditionOf } from './conditions.ts'
 import type { Form, Representation, RowsOf } from './forms.ts'
 import { addList, idOf, pick, type Collection } from './lists.ts'
-import type { RouteParts } from './parts.ts'
+import type { ResourceParts } from './parts.ts'
 import type { Resource } from './table.ts'
 
 /**
@@ -64,10 +64,10 @@ export class Members {
   /** Of a member. */
   readonly path: string
   readonly schema: TObject
-  readonly #parts: RouteParts
+  readonly #parts: ResourceParts
   readonly #of: MembersOf
 
-  constructor(parts: RouteParts, of: MembersOf) {
+  constructor(parts: ResourceParts, of: MembersOf) {
     const { form, as } = of
     this.resource = { ...form.resource, ...as }
     this.schema = as?.schema ?? form.schema

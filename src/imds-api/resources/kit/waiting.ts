@@ -4,14 +4,14 @@ import { QueryReader } from '../../http/query.ts'
 import { refuse } from '../../model/refusal.ts'
 import type { Representation } from './forms.ts'
 import type { Members } from './members.ts'
-import type { RouteParts } from './parts.ts'
+import type { ResourceParts } from './parts.ts'
 
 const [TIMEOUT_SECONDS, MAX_TIMEOUT] = [60, 120]
 
 /** Adds the route. `canBecome`: whether a state can follow another, at once or later. */
 export function addWait<State extends string>(
   members: Members,
-  { db, waits }: Pick<RouteParts, 'db' | 'waits'>,
+  { db, waits }: Pick<ResourceParts, 'db' | 'waits'>,
   canBecome: (from: State, to: State) => boolean,
 ): void {
   const { name, noun, states: all } = members.resource

@@ -9,7 +9,7 @@ const Port = Type.Union([
   Type.String({ pattern: '^[0-9]$', hint: 'a digit' }),
 ])
 const Choice = Type.Union([Type.Literal('a'), Type.Literal('b'), Type.Null()])
-const Host = Type.Union([Type.Null(), Type.Literal(''), Type.String({ format: 'host-name' })])
+const Host = Type.Union([Type.Null(), Type.Literal(''), Type.String({ format: 'pointer-name' })])
 const Ids = Type.Array(Type.Union([Type.String(), Type.Object({ id: Type.String() })]))
 const Tags = Type.Record(Type.String(), Type.String({ maxLength: 2 }), {
   maxProperties: 1,

@@ -13,11 +13,6 @@ test.each<[string, readonly string[], readonly string[]]>([
   ['eu-vat-number', ['DE136695976', 'DE 136 695 976'], ['', 'DE136695977', 'GB980780684']],
   [
     'pointer-name',
-    ['www.example.com', '_dmarc.example.com', 'a_b.example.com', '*.example.com', 'www.example.com.'],
-    ['', 'a', '*', '*.', 'a.*.example.com', '-a.example.com', 'a b.example.com', '*a.example.com', '203.0.113.1'],
-  ],
-  [
-    'host-name',
     [
       'www.example.com',
       'www.example.com.',
@@ -34,6 +29,7 @@ test.each<[string, readonly string[], readonly string[]]>([
       `${'a.'.repeat(126)}b`,
       `${'a.'.repeat(126)}b.`,
       'a--b.com',
+      ...['_dmarc.example.com', 'a_b.example.com', '*.example.com'],
     ],
     [
       '',
@@ -45,9 +41,6 @@ test.each<[string, readonly string[], readonly string[]]>([
       'www.example.com..',
       '-a.com',
       'a-.com',
-      'a_b.com',
-      '_dmarc.example.com',
-      '*.example.com',
       'bücher.example',
       'a b.com',
       'www.example.com ',
@@ -60,6 +53,7 @@ test.each<[string, readonly string[], readonly string[]]>([
       `${'a'.repeat(64)}.com`,
       `${'a.'.repeat(126)}bb`,
       'a.\0b',
+      ...['a', '*', '*.', 'a.*.example.com', '*a.example.com'],
     ],
   ],
   ['line', ['', "St James's Square", 'Zürich', '東京'], ['a\n', 'a\tb', '\0', '\u0085', '\u007f']],

@@ -6,7 +6,7 @@ import { serverCanBecome } from '../../../../src/imds-api/changes/servers.ts'
 import { ROWS } from '../../../../src/imds-api/model/resources.ts'
 import { COLLABORATION_STATES } from '../../../../src/imds-api/model/collaborations.ts'
 import { transitions } from '../../../../src/imds-api/model/transitions.ts'
-import { SERVER_STATES } from '../../../../src/imds-api/model/server-actions.ts'
+import type { ServerStatus } from '../../../../src/imds-api/model/server-actions.ts'
 
 const later = <State>(states: readonly State[], can: (to: State) => boolean) => states.filter(can).join(' ')
 
@@ -26,7 +26,7 @@ test('a state follows in any number of steps, also itself if a way leads back', 
 })
 
 test('a server cannot leave failed and deleting but to be deleted, and nothing makes it creating again', () => {
-  const of = (from: (typeof SERVER_STATES)[number]) => later(SERVER_STATES, (to) => serverCanBecome(from, to))
+  const of = (from: ServerStatus) => later(ROWS.server.states, (to) => serverCanBecome(from, to))
   expect(of('creating')).toBe('active inactive deleting deleted failed')
   expect(of('inactive')).toBe('active inactive deleting deleted failed')
   expect(of('failed')).toBe('deleting deleted failed')

@@ -118,9 +118,7 @@ export function addTokenEndpoint(server: ApiServer, { grants, baseUrl }: TokenEn
         },
       },
       async ({ headers, address, body }, reply) => {
-        const code = OTP_HEADERS.map((name) => headers[name]).find(
-          (value) => typeof value === 'string' && value !== '',
-        ) as string | undefined
+        const code = OTP_HEADERS.map((name) => headers[name]).find((value) => value !== undefined && value !== '')
         const credentials = credentialsOf(headers.authorization, body)
         const { accessToken, refreshToken, scopes, seconds } = await grants.grant({ credentials, address, code, body })
         return reply.header('X-Oauth-Scopes', formatScopes(scopes)).send({

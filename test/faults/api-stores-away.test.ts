@@ -3,12 +3,10 @@ import { connect } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import t from 'tap'
 import { CLIENT_OF, ONE } from '../support/fixtures/region.ts'
-import { ask, operator } from '../support/load/api-load.ts'
+import { ask } from '../support/load/api-load.ts'
 import { startImdsApi, startProcess } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
-import { startPostgres } from '../support/programs/postgres.ts'
 import { startRedis } from '../support/redis/redis.ts'
-import { without } from '../support/packages.ts'
 
 const IMAGE = { image: 'img-deb12' }
 interface Server {
@@ -61,40 +59,4 @@ t.test('Redis', async (t) => {
       await becomesActive(id)
     })
   }
-})
-
-t.test('PostgreSQL', { skip: without('postgres') }, async (t) => {
-  const [postgres, redis] = [await startPostgres(t), await startRedis(t)]
-  const first = await startImdsApi(t, { IMDS_API_DATABASE: postgres.url, IMDS_STORE: redis.url, IMDS_REGION: 'gb1' })
-  const second = await startProcess(t, { ...first.env, IMDS_API_LISTEN: '127.0.0.1:0' })
-  const token = await first.token(CLIENT_OF[ONE])
-
-  t.test('shut down: each process says so once, with the remedy, and blames nothing else', async (t) => {
-    for (const outage of [1, 2]) {
-      await postgres.shutDown()
-      const lines = (api: typeof first, ...codes: string[]) =>
-        api.log.filter(({ code }) => codes.includes(String(code)))
-      for (const api of [first, second]) {
-        await until(() => lines(api, 'database-unreachable').length === 2 * outage - 1, 'its begin in the log')
-        for (let i = 0; i < 3; i++)
-          t.match(await ask(api.baseUrl, token, 'GET', 'servers'), { status: 503, retryAfter: '1' })
-        t.equal(((await operator(api, '/readyz')) as { ready: boolean }).ready, false)
-      }
-      await sleep(2_000) // several rounds of everything that works without a request
-      for (const api of [first, second]) {
-        t.match(
-          lines(api, 'database-unreachable').filter(({ level }) => level === 'warn'),
-          Array(outage).fill({ remedy: /^start PostgreSQL/ }),
-        )
-        t.ok(lines(api, 'database-connection-lost').length <= outage)
-        t.same(lines(api, 'servers-not-published', 'invitations-not-read', 'rows-not-deleted'), [])
-      }
-      await postgres.restart()
-      for (const api of [first, second])
-        await until(
-          () => api.log.filter(({ code }) => code === 'database-unreachable').length === 2 * outage,
-          'its end in the log',
-        )
-    }
-  })
 })

@@ -2,15 +2,8 @@
  * The guests of a fuzzed host. Each has its own address, and its canary is in most fields of its record and in no other
  * record, so that a leak of data is recognised. Some guests are not served, or only with a session token.
  */
-import { parse } from '../../src/metadata/record.ts'
-import { parseTarget } from '../../src/metadata/target.ts'
-import { buildTree, resolve, VERSION_LIST } from '../../src/metadata/tree.ts'
-import { sha256 } from '../../src/metadata/user-data.ts'
-import { VERSIONS } from '../../src/metadata/versions.ts'
 import type { Publisher } from '../../src/store/open.ts'
-import { fillUserData } from '../../src/store/user-data.ts'
 import { aFullInstance } from '../support/fixtures/instance.ts'
-import { pathsOf } from '../support/fixtures/tree-paths.ts'
 import { diceOf } from './dice.ts'
 
 /** CANARY and 8 lower-case letters or digits: with capital letters too, a random session token would match sometimes. */
@@ -26,14 +19,6 @@ export interface FuzzGuest {
   readonly address: string
   readonly role: Role
   readonly canary: string
-  /** True for the first guest: the session token in the inputs belongs to it. */
-  readonly ownsToken: boolean
-  /**
-   * The body of a target in the guest's tree: undefined if the path does not exist, null if the target is malformed.
-   */
-  bodyOf(target: string): string | undefined | null
-  /** True if any path of the guest's tree has this body. */
-  hasBody(body: string): boolean
 }
 
 const ROLES: readonly Role[] = [
@@ -57,7 +42,7 @@ export async function populate(store: Publisher, count: number): Promise<FuzzGue
     )
     const record = recordOf(i, canary, address, role)
     if (role !== 'unknown') await store.put(record, userData)
-    guests.push({ address, role, canary, ownsToken: i === 0, ...treeOf(record, userData) })
+    guests.push({ address, role, canary })
   }
   return guests
 }
@@ -90,28 +75,4 @@ function recordOf(i: number, canary: string, address: string, role: Role): Recor
       ...(role === 'required' && { httpTokens: 'required' }),
     },
   })
-}
-
-function treeOf(record: Record<string, unknown>, userData: Buffer): Pick<FuzzGuest, 'bodyOf' | 'hasBody'> {
-  const latin1 = (body: string | Uint8Array) => (typeof body === 'string' ? body : Buffer.from(body).toString('latin1'))
-  const parsed = parse(fillUserData(record, userData, sha256(userData)))
-  if (!parsed.ok) throw new Error(JSON.stringify(parsed.faults))
-  const tree = buildTree(parsed.value, userData, {})
-  let bodies: Set<string> | undefined
-  return {
-    bodyOf: (target) => {
-      const { ok, ...of } = parseTarget(target)
-      if (!ok || !('value' in of)) return null
-      if (of.value.route === 'unknown') return undefined
-      const { route, version, path } = of.value
-      const content = route === '/' ? VERSION_LIST : resolve(tree, version, path)
-      return content && latin1(content.body)
-    },
-    hasBody: (body) => {
-      const contents = () =>
-        pathsOf(tree).flatMap((path) => VERSIONS.map((_version, position) => resolve(tree, position, path)))
-      bodies ??= new Set([VERSION_LIST, ...contents()].flatMap((content) => (content ? [latin1(content.body)] : [])))
-      return bodies.has(body)
-    },
-  }
 }

@@ -5,14 +5,11 @@
 import type { Dice } from './dice.ts'
 import { AFTER, OPEN, SHAPES, SMUGGLED } from './smuggling.ts'
 
-/** One input. `target`: of its first request, which is valid but for the target. */
+/** One input. */
 export interface Input {
   readonly bytes: string
-  readonly target?: string
   /** The number of valid requests at its beginning: each must get a 200. */
   readonly leading: number
-  /** Nothing follows the valid requests. */
-  readonly isValid: boolean
 }
 
 /** A part of generated headers, bodies and targets that must not appear in any response or log line. */
@@ -99,19 +96,15 @@ export function inputOf(dice: Dice): Input {
   const kind = dice.below(10)
   if (kind === 0) {
     const many = Array.from({ length: dice.pick([1, 1, 1, 2 + dice.below(30)]) }, () => dice.pick(SERVED))
-    return { bytes: many.join(''), leading: many.length, isValid: true }
+    return { bytes: many.join(''), leading: many.length }
   }
-  if (kind < 4) {
-    const target = mutatedTarget(dice)
-    return { bytes: request(`GET ${target}`), target, leading: 0, isValid: false }
-  }
+  if (kind < 4) return { bytes: request(`GET ${mutatedTarget(dice)}`), leading: 0 }
   const leading = dice.chance(0.2) ? dice.below(40) : 0
   const noise = dice.chance(0.05) ? dice.bytes(1 + dice.below(dice.pick([16, 256, 40_000]))) : undefined
   const rest = noise ?? mutate(dice, dice.chance(0.1) ? '' : dice.pick(CORPUS))
   return {
     bytes: get(OPEN).repeat(leading) + rest + dice.pick(['', AFTER, SMUGGLED]),
     leading,
-    isValid: false,
   }
 }
 

@@ -71,6 +71,14 @@ t.test('PostgreSQL 15 by its URL', { skip: without('postgres') }, async (t) => {
     t.match(await imdsApi(['--check'], env), { status: 0, stdout: 'the tables are those of this version\n' })
   })
 
+  t.test('tables of another user are refused with the remedy', async (t) => {
+    await client.query('create role other login; grant usage, create on schema public to other')
+    t.match(await imdsApi(['reconcile'], { ...env, IMDS_API_DATABASE: url.replace('imds@', 'other@') }), {
+      status: 1,
+      stderr: /permission denied for .*createdb --owner and pg_restore --role/,
+    })
+  })
+
   t.test('two imds-api processes serve one database, and each sees the changes of the other', async (t) => {
     const apis = [await startProcess(t, env), await startProcess(t, env)] as const
     const { id } = await createServer(apis[0])

@@ -373,29 +373,6 @@ t.test('a page ends earlier if its events affect many resources', async (t) => {
   await sql`delete from api_clients where id like 'cli-m%'`.execute(db)
 })
 
-t.test('the events of many changes in one statement are written at once, in one order of accounts', async (t) => {
-  const { next } = await read('?after=now')
-  await sql`
-    insert into config_maps (id, account_id, name, data, bytes)
-    select 'cfg-many' || number, case number % 2 when 0 then ${ONE} else ${TWO} end, '', '{}', 2
-    from generate_series(1, 20000) as number`.execute(db)
-  const [startedMs, rename] = [performance.now(), sql`update config_maps set name = 'new' where id like 'cfg-many%'`]
-  await inTransaction(db, async (tx) => {
-    await rename.execute(tx)
-    t.strictSame((await sql`select from event_changes where is_first`.execute(tx)).rows.length, 1)
-  })
-  t.comment(`${(performance.now() - startedMs).toFixed()} ms`)
-  const { rows } = await sql<{ action: string; events: number }>`
-    select action, count(*) as events from events where account_id = ${ONE} and id > ${Number(next.split('-')[1])}
-    group by action order by action`.execute(db)
-  t.strictSame(rows, [
-    { action: 'create', events: 10_000 },
-    { action: 'update', events: 10_000 },
-  ])
-  t.strictSame((await sql`select from event_changes`.execute(db)).rows, [])
-  await sql`delete from config_maps where id like 'cfg-many%'`.execute(db)
-})
-
 t.test('wrong parameters are refused, and unknown ones are ignored', async (t) => {
   for (const [query, error] of [
     ['resource_id=', /^resource_id must be the id of a resource/],

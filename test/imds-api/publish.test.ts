@@ -14,15 +14,7 @@ import type { PublishOutcome } from '../../src/imds-api/publish/write-servers.ts
 import { MAX_BATCH_SERVERS, OutboxPublisher } from '../../src/imds-api/publish/outbox-publisher.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { aRegion, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
-import {
-  anApi,
-  apply,
-  countOfLockWaits,
-  openTransaction,
-  rowOf,
-  setRow,
-  type TestApi,
-} from '../support/programs/api.ts'
+import { anApi, countOfLockWaits, openTransaction, rowOf, setRow, type TestApi } from '../support/programs/api.ts'
 import { until, type LogLine } from '../support/programs/daemon.ts'
 import { openTestStore } from '../support/test-store.ts'
 
@@ -178,54 +170,6 @@ t.test('publishing', async (t) => {
       .set({ retry_at: new Date(0) })
       .where('server_id', '=', id)
       .execute()
-  const revisionOf = async (id: string) => (await rowOf(db, 'servers', id)).revision
-
-  t.test('a new domain of the region reaches the records while the publisher runs', async (t) => {
-    aPublisher(t, api, store)
-    const { id } = await create()
-    await until(() => isPublished(id), 'the server to be published')
-    await apply(api.database, { ...region, domain: 'gb2.example.com' })
-    await until(() => isPublished(id), 'the server to be published again')
-    t.match(await recordOf(id), { fqdn: `${id}.gb2.example.com`, region: 'gb1', revision: 2 })
-    await apply(api.database, region)
-  })
-
-  t.test('metadata options and tags are published, and absent from a record whose server has none', async (t) => {
-    const [plain, { id }] = [
-      await create(),
-      await create({ metadata_options: { http_tokens: 'required' }, tags: { Name: 'web' } }),
-    ]
-    aPublisher(t, api, store)
-    await until(async () => (await isPublished(id)) && (await isPublished(plain.id)), 'the servers to be published')
-    const options = {
-      httpEndpoint: 'enabled',
-      httpTokens: 'required',
-      httpPutResponseHopLimit: 1,
-      httpProtocolIpv6: 'disabled',
-      instanceMetadataTags: 'disabled',
-    }
-    t.match(await recordOf(id), { options, tags: { Name: 'web' } })
-    t.notMatch(Object.keys((await recordOf(plain.id))!), ['options', 'tags'])
-    await update(id, {
-      metadata_options: {
-        http_endpoint: 'disabled',
-        http_put_response_hop_limit: 3,
-        http_protocol_ipv6: 'enabled',
-        instance_metadata_tags: 'enabled',
-      },
-      tags: { 'é 1': 'x\n', 2: '' },
-    })
-    await until(() => isPublished(id), 'the change to be published')
-    const record = (await store.get(id))!.document as object & Record<'options' | 'tags', unknown>
-    t.strictSame(record.options, {
-      httpEndpoint: 'disabled',
-      httpTokens: 'required',
-      httpPutResponseHopLimit: 3,
-      httpProtocolIpv6: 'enabled',
-      instanceMetadataTags: 'enabled',
-    })
-    t.strictSame(record.tags, { 'é 1': 'x\n', 2: '' })
-  })
 
   t.test('a record has the architecture of the image when its server was created, and that time', async (t) => {
     const setImage = (arch: 'i686' | 'x86_64') => setRow(db, 'images', 'img-deb12', { arch })
@@ -291,24 +235,6 @@ t.test('publishing', async (t) => {
     t.equal(whileRemoved, 2, 'its MAC and IPv4 address were still its own')
     t.equal(await allocations(), 0)
     t.equal(await recordOf(id), undefined)
-  })
-
-  t.test('a server that imdsctl sealed is published above the revision in the store, and stays sealed', async (t) => {
-    const { log, counted } = aPublisher(t, api, store)
-    const { id } = await create({ user_data: base64('secret') })
-    await until(() => isPublished(id), 'the server to be published')
-    const sealed = await store.seal(id)
-    await update(id, { user_data: base64('new secret') })
-    await until(() => isPublished(id), 'the change to be published')
-    const { revision, sealedAt } = (await recordOf(id))!
-    t.match(sealed, { kind: 'sealed', sealedAt })
-    t.equal(revision, await revisionOf(id), 'the database has the revision of the store')
-    t.equal(String((await store.get(id))?.userData), 'new secret')
-    t.match(
-      log.find((line) => line['server'] === id),
-      { level: 'warn', msg: 'the store has a higher revision of this server: publishing above it', inStore: 2 },
-    )
-    t.ok(counted.includes('stale'))
   })
 
   t.test('a refused record stops only its server, is reported, and is tried again', async (t) => {
@@ -535,13 +461,6 @@ t.test('the order of publishing', async (t) => {
     t.strictSame(order.toSorted(), [...one.ids, foreign, own].sort(), 'each server is published once')
   })
 
-  t.test('an account that changes one server after another gets no more turns than another', async (t) => {
-    for (const id of one.ids) await api.call('PUT', `/1.0/servers/${id}`, { tags: { Name: 'y' } })
-    for (const id of two.ids.slice(0, 3)) await api.call('PUT', `/1.0/servers/${id}`, { tags: { Name: 'y' } }, TWO)
-    const order = await publishAll()
-    t.ok(order.indexOf(two.ids[2]!) < FIRST, `the last of the other account is number ${order.indexOf(two.ids[2]!)}`)
-  })
-
   t.test('while the store takes no change of many servers, an urgent change is published', async (t) => {
     await one.rename()
     const answer = Promise.withResolvers<undefined>()
@@ -617,44 +536,6 @@ t.test('the order of publishing', async (t) => {
     await api.drained()
     await stop()
   })
-})
-
-/** PostgreSQL takes at most 65,535 parameters in a statement. */
-const MANY = 70_000
-
-t.test('a region of more servers than a statement has parameters is applied and published again', async (t) => {
-  const { database, call, startPublisher, drained } = await anApi(t, { region })
-  const { db, pool } = database
-  await call('POST', '/1.0/servers', { image: 'img-deb12' })
-  await pool.query('alter table servers disable trigger user') // no events: they take time
-  // Without checks of foreign keys, which take longer than a statement may on a slow machine.
-  await pool.query(`begin; set local statement_timeout to 0; set local session_replication_role to replica;
-    insert into servers (id, account_id, name, status, image_id, server_type_id, zone_id, hypervisor,
-      compatibility_mode, disk_encrypted, architecture)
-    select 'srv-m' || number, account_id, '', 'active', image_id, server_type_id, zone_id, hypervisor, false, false,
-      architecture
-      from servers, generate_series(2, ${MANY}) as number;
-    commit`)
-  const enqueued = async () =>
-    (await pool.query<{ count: number }>('select count(distinct server_id) from outbox')).rows[0]!.count
-  await db.deleteFrom('outbox').execute()
-  await apply(database, { ...region, domain: 'gb2.example.com' })
-  t.equal(await enqueued(), MANY)
-  const { rows } = await pool.query('select revision, count(*) from servers group by revision')
-  t.strictSame(rows, [{ revision: 2, count: MANY }], 'each has a new revision')
-  await db.deleteFrom('outbox').execute()
-  const { id } = await db.selectFrom('servers').select('id').where('status', '=', 'creating').executeTakeFirstOrThrow()
-  await pool.query("insert into outbox (server_id, account_id) select $1, '' from generate_series(1, $2::integer)", [
-    id,
-    MANY,
-  ])
-  await startPublisher()
-  await drained()
-  t.match(
-    await call('GET', `/1.0/servers/${id}`),
-    { body: { status: 'active' } },
-    'a server that changed so often while the store was away',
-  )
 })
 
 type Store = Pick<Publisher, 'initialise' | 'get' | 'put' | 'remove'>

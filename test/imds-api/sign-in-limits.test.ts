@@ -107,31 +107,6 @@ t.test('behind a trusted proxy the limit is that of each client, and nobody else
   t.equal(await statusOf(direct, newAddress()), 429)
 })
 
-t.test('a proxy may write an address with a port, and a text that is no address counts for the proxy', async (t) => {
-  const statusOf = async (id: string, forwarded: string) =>
-    (
-      await post(
-        { grant_type: 'client_credentials' },
-        { address: PROXY, headers: { authorization: basic(id, 'wrong'), 'x-forwarded-for': forwarded } },
-      )
-    ).status
-  const [one, text] = [newAddress(), 'unknown']
-  const forms = [
-    (n: number) => `${one}:${20_000 + n}`,
-    (n: number) => `[2001:db8:8::${n.toString(16)}]:443`,
-    (n: number) => `[2001:db8:9::${n.toString(16)}]`,
-    () => newAddress().replace(/\d+$/, '256'),
-    (n: number) => `${text}${n}`,
-  ]
-  for (const [i, form] of forms.entries()) {
-    const statuses: number[] = []
-    for (let n = 1; n <= 12; n++) statuses.push(await statusOf(`cli-form${i}`, form(n)))
-    t.strictSame(statuses.slice(0, 10), Array(10).fill(401), form(0))
-    t.strictSame(statuses.slice(10), [429, 429], form(0))
-  }
-  t.equal(await statusOf('cli-form0', one), 429, 'without its port')
-})
-
 t.test('clients of a unix socket, which have no address, get tokens and share one limit', async (t) => {
   const path = join(api.directory, 'api.sock')
   await api.server.listen({ path })

@@ -7,7 +7,7 @@ import t from 'tap'
 import { moveServer, type ServerTransition } from '../../src/imds-api/changes/servers.ts'
 import { ALL_ROWS } from '../../src/imds-api/model/resources.ts'
 import { inTransaction } from '../../src/imds-api/database/transaction.ts'
-import { Waits, WAITS_OF_ACCOUNT, WAITS_OF_CLIENT } from '../../src/imds-api/resources/kit/waits.ts'
+import { Waits } from '../../src/imds-api/resources/kit/waits.ts'
 import { CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts'
 import { anApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
@@ -17,8 +17,6 @@ const { db } = api.database
 await api.server.listen({ host: '127.0.0.1', port: 0 })
 const baseUrl = `http://127.0.0.1:${(api.server.server.address() as AddressInfo).port}`
 const authorization = `Bearer ${await api.token(CLIENT_OF[ONE])}`
-
-const READS_AT_ONCE = 100
 
 type Account = keyof typeof CLIENT_OF
 const wait = (path: string, query: string, account: Account = ONE) =>
@@ -194,56 +192,6 @@ t.test('a client that goes away leaves its place at once', async (t) => {
   await waiting(1)
   await move(id, 'publish')
   t.equal((await sent[1]!).status, 200)
-})
-
-t.test('an account and each of its clients have a number of waits; other requests do not wait for them', async (t) => {
-  const id = await aServer()
-  const many: ReturnType<typeof wait>[] = []
-  /** In parts, since their first reads may wait 10 s at most. */
-  const addWaits = async (count: number, begin: () => ReturnType<typeof wait>) => {
-    for (const end = many.length + count; many.length < end;) {
-      many.push(...Array.from({ length: READS_AT_ONCE }, begin))
-      await waiting(many.length)
-    }
-  }
-  await addWaits(WAITS_OF_CLIENT, () => wait(`servers/${id}`, 'status=active'))
-  t.match(await wait(`servers/${id}`, 'status=active'), {
-    status: 429,
-    headers: { 'retry-after': '1' },
-    body: { error_name: 'too_many_requests' },
-  })
-  t.match(await api.call('GET', `/1.0/servers/${id}`), { status: 200 })
-  t.match(await wait(`servers/${id}`, 'status=creating'), { status: 200 }, 'no place is needed')
-  const path = `/1.0/servers/${id}/wait?account_id=${ONE}&status=active`
-  // not a user, whose share of the reads would be full too: that is an overload
-  const second = await idOf(api.call('POST', '/1.0/api_clients', { name: 'second' }))
-  const { body: reset } = await api.call('POST', `/1.0/api_clients/${second}/reset_secret`)
-  const token = await api.token(second, { secret: (reset as { secret: string }).secret })
-  await addWaits(WAITS_OF_ACCOUNT - WAITS_OF_CLIENT, () => api.callWith(token, 'GET', path))
-  const grace = await api.userToken('usr-grc02')
-  await db
-    .insertInto('collaborations')
-    .values({
-      id: 'col-grc02',
-      account_id: ONE,
-      inviter_id: null,
-      user_id: 'usr-grc02',
-      email: 'grace@example.com',
-      role: 'admin',
-      status: 'accepted',
-      started_at: new Date(),
-      finished_at: null,
-    })
-    .execute()
-  t.match(await api.callWith(grace, 'GET', path), { status: 429 })
-  const other = await aServer(TWO)
-  const ofOther = wait(`servers/${other}`, 'status=active', TWO)
-  await waiting(WAITS_OF_ACCOUNT + 1)
-  await move(id, 'publish')
-  for (const one of await Promise.all(many)) if (one.status !== 200) t.match(one, { status: 200 })
-  t.equal(api.waits.count, 1)
-  await move(other, 'publish')
-  t.match(await ofOther, { status: 200 })
 })
 
 t.test('waits end with 408 when the process stops, so their clients ask again', async (t) => {

@@ -3,7 +3,7 @@ import t from 'tap'
 import { until } from '../support/programs/daemon.ts'
 import { curl, OPERATOR, sendRaw, startFirewallHost, type FirewallHost } from '../support/netns/firewall-host.ts'
 import type { Readiness } from '../../src/imdsd/operator/documents.ts'
-import { must, startChild } from '../support/programs/processes.ts'
+import { must } from '../support/programs/processes.ts'
 import { SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
 
 const skip = withoutNamespaces()
@@ -61,36 +61,6 @@ t.test('imdsctl wait returns when the rules admit the instance, and not before',
     t.ok((await ageOf(host)) < 10)
   })
 })
-
-t.test(
-  'E5: a guest whose address another instance has got is not answered, with a stopped agent neither',
-  { skip },
-  async (t) => {
-    const host = await startFirewallHost(t)
-    const alpha = await host.addGuest('alpha')
-    const bravo = await host.addGuest('bravo')
-    const firewall = await host.startFirewall()
-    const revision = await host.putAndWait(alpha)
-    t.equal(await curl(alpha), 200)
-    await firewall.stop()
-    await host.store.remove('srv-alpha', revision)
-    const { macAddress } = bravo
-    await host.put(bravo, { interfaces: [{ id: 'int-bravo', macAddress, ipv4Addresses: [alpha.address] }] })
-    const ready = async () => JSON.parse(await host.operator('/readyz')) as Readiness
-    await until(async () => (await ready()).unconfirmedAddresses === 1, 'the new owner')
-    t.equal(await curl(alpha), 503)
-    await until(async () => (await ready()).conditions.length > 0, 'the condition')
-    t.match((await ready()).conditions, [
-      {
-        code: 'firewall-not-applied',
-        text: /1 addresses: .* of srv-bravo: the rules in the kernel may still give it to another instance/,
-      },
-    ])
-    await host.startFirewall()
-    await until(async () => (await ready()).unconfirmedAddresses === 0, 'the rules')
-    t.equal(await curl(alpha), 'refused')
-  },
-)
 
 t.test("E1: only a guest's own link, MAC and address reach the service", { skip }, async (t) => {
   const host = await startFirewallHost(t)
@@ -184,88 +154,3 @@ t.test("E1: only a guest's own link, MAC and address reach the service", { skip 
     t.ok((await seen()) > 0, 'bravo receives its own responses')
   })
 })
-
-t.test('on a bridge, MAC and address are checked together for guests on the same link', { skip }, async (t) => {
-  const host = await startFirewallHost(t, { IMDS_LINK: 'br0' })
-  const [alpha, bravo] = [await host.addGuest('alpha', 'port1'), await host.addGuest('bravo', 'port2')]
-  const ip = (words: string) => must([...host.hypervisor.within, 'ip', ...words.split(' ')])
-  await ip('link add br0 type bridge')
-  for (const [port, gateway] of [
-    ['port1', '10.88.1.1/30'],
-    ['port2', '10.88.2.1/30'],
-  ] as const) {
-    await ip(`address del ${gateway} dev ${port}`)
-    await ip(`link set ${port} master br0`)
-    await ip(`address add ${gateway} dev br0`)
-  }
-  await ip('link set br0 up')
-  await host.startFirewall()
-  for (const guest of [alpha, bravo]) await host.putAndWait(guest)
-  t.same([await curl(alpha), await curl(bravo)], [200, 200])
-  await must([...alpha.within, 'ip', 'address', 'add', `${bravo.address}/32`, 'dev', 'eth0'])
-  const before = await host.counted('unknown_peers')
-  // if bridges are filtered, the outcome is a reset
-  t.not(await curl(alpha, ['--interface', bravo.address]), 200, 'an address of bravo with the MAC of alpha')
-  t.ok((await host.counted('unknown_peers')) > before)
-})
-
-t.test(
-  'E4, G2: if only the firewall separates networks, guests get 503 until its rules are applied',
-  { skip },
-  async (t) => {
-    const [blueAddress] = OPERATOR.split(':') as [string]
-    const host = await startFirewallHost(t, { IMDS_LISTEN: `red=${SERVICE}:80,blue=${blueAddress}:80` })
-    const alpha = await host.addGuest('alpha')
-    const nic = (id: string, network: string) => [
-      { id, network, macAddress: alpha.macAddress, ipv4Addresses: [alpha.address] },
-    ]
-    await host.put(alpha, { interfaces: nic('int-alpha', 'red') })
-    // its guest has the same address, on a link that does not exist here
-    await host.put(alpha, { id: 'srv-blue', interfaces: nic('int-blue', 'blue') })
-    const asBlue = () => curl(alpha, [], `http://${blueAddress}/latest/meta-data/instance-id`)
-    const ready = async () => JSON.parse(await host.operator('/readyz')) as Readiness
-    const explained = async () => (await host.imdsctl('explain', alpha.address, '--network', 'red')).stdout
-
-    await until(async () => (await ready()).instances === 2, 'both instances')
-    t.same([await curl(alpha), await asBlue()], [503, 503])
-    const held = /no guest is answered until imds-firewall has applied its rules for this daemon/
-    t.match(await ready(), { ready: false, conditions: [{ code: 'firewall-awaited', text: held }] })
-    t.match(await explained(), held)
-
-    const open = await startChild([
-      ...alpha.within,
-      process.execPath,
-      '-e',
-      `
-      require('node:net').connect(80, '${blueAddress}', () => console.log('up')).on('error', () => {})
-      process.stdin.on('end', () => process.exit()).resume() // the rules also drop the end of its connection`,
-    ])
-    t.teardown(() => open.stop())
-    const connections = async () =>
-      (
-        await must([
-          ...host.hypervisor.within,
-          'ss',
-          '--no-header',
-          '--tcp',
-          'state',
-          'established',
-          'sport',
-          '=',
-          ':80',
-        ])
-      ).toString()
-    t.not(await connections(), '')
-    await host.startFirewall()
-    await until(async () => (await ready()).ready, 'the rules of this daemon')
-    t.equal(await connections(), '', 'what was sent before the rules is not answered after them')
-    t.same([await curl(alpha), await asBlue()], [200, 'refused'])
-    t.match(await explained(), /metadata/)
-
-    await t.test('a new daemon waits for rules of its own, and needs nobody for that', async (t) => {
-      await host.restartDaemon()
-      await until(async () => (await curl(alpha)) === 200, 'the rules of the new daemon')
-      t.equal(await asBlue(), 'refused')
-    })
-  },
-)

@@ -1,5 +1,5 @@
 /**
- * The journal at a start (contract G1): the daemon serves it until the store answers. test/unit/imdsd/journal/ has which
+ * The journal at a start (contract G1, G2): the daemon serves it until the store answers. test/unit/imdsd/journal/ has which
  * journals are served, and what a write leaves.
  */
 import { once } from 'node:events'
@@ -53,6 +53,16 @@ async function writeJournal(t: Test, { store, env, path }: Host): Promise<void> 
   first.process.kill('SIGKILL')
   await once(first.process, 'exit')
 }
+
+t.test('G2: without Redis and a journal, guests get 503 with Retry-After and never 404', async (t) => {
+  const env = { IMDS_STORE: 'redis://127.0.0.1:1', IMDS_REGION: 'gb1', IMDS_HYPERVISOR: 'hv1' }
+  const daemon = await startDaemon(t, env)
+  for (const path of ['/', ID, '/latest/user-data', '/nothing'])
+    t.match(await daemon.get(path), { status: 503, headers: { 'retry-after': '1' } })
+  t.equal((await daemon.operator('/livez')).status, 200)
+  t.match(JSON.parse((await daemon.operator('/readyz')).body.toString()), { ready: false, connected: false })
+  t.match(await daemon.condition('store-lost'), /ECONNREFUSED/)
+})
 
 t.test('G1: a start without Redis serves the journal at the first request; readyz reports it', async (t) => {
   const host = await aHost(t)

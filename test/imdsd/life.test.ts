@@ -11,6 +11,8 @@ import { type LogLine, request, runDaemon, startDaemon, until } from '../support
 import { anInstance, loopback } from '../support/fixtures/instance.ts'
 import { matchAll } from '../support/fixtures/match.ts'
 import { IMDSD, LIBRARY, programEnvironment } from '../support/programs/imds.ts'
+import { PASS_SOCKET } from '../support/redis/fleet.ts'
+import { openListeningSocket } from '../support/netns/listening-socket.ts'
 import { freePort } from '../support/redis/redis.ts'
 import { shortDirectory, testDirectory } from '../support/test-directory.ts'
 import { executed } from '../tools/documents.ts'
@@ -155,6 +157,26 @@ t.test('npm start serves the demo instance, runs the documented examples and lea
 })
 
 /** Starts a daemon that serves LOCAL, with a file descriptor or a shell's redirection for its log. */
+t.test('G3: on a socket that outlives the daemon, as that of imds.socket, no connection is refused', async (t) => {
+  const port = await freePort()
+  const socket = await openListeningSocket(['env'], '127.0.0.1', port)
+  t.teardown(() => socket.close())
+  const directory = testDirectory(t, { state: {} })
+  const url = `file:${join(directory, 'store')}`
+  await (await openStore({ url })).put(LOCAL)
+  const env = { IMDS_STORE: url, IMDS_LISTEN: `127.0.0.1:${port}`, IMDS_STATE_DIR: join(directory, 'state') }
+  const start = () => startDaemon(t, env, PASS_SOCKET, { fds: [socket.fd] })
+  let daemon = await start()
+  const ask = async () => (await request(port, '/latest/meta-data/instance-id')).body.toString()
+  await until(async () => (await ask()) === 'srv-abcde', 'the instance')
+  for (let i = 0; i < 2; i++) {
+    t.equal(await daemon.stop(), 0)
+    const waiting = [ask(), ask()]
+    daemon = await start()
+    t.same(await Promise.all(waiting), ['srv-abcde', 'srv-abcde'])
+  }
+})
+
 async function startWithLog(t: Test, log: number | string) {
   const port = await freePort()
   const directory = testDirectory(t)

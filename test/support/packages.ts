@@ -29,7 +29,6 @@ const PROGRAMS = {
   'python3-jwt': ['python3-jwt', '/usr/lib/python3/dist-packages/jwt'],
   'python3-cryptography': ['python3-cryptography', '/usr/lib/python3/dist-packages/cryptography'],
   oathtool: ['oathtool'],
-  faketime: ['faketime'],
   haproxy: ['haproxy'],
   chromium: ['chromium'],
   sshd: ['openssh-server'],

@@ -27,22 +27,12 @@ import { missingPackages } from '../support/packages.ts'
 import { buildInto } from '../support/programs/imds.ts'
 import { run } from '../support/programs/processes.ts'
 import { startSharedPostgres } from '../support/programs/shared-postgres.ts'
+import { isLong } from './long.ts'
 import { newSeeds } from './new-seeds.ts'
 import { endWorkers, runTapFile } from './tap-files.ts'
 
-/**
- * The files of tap that only `npm run test:all` runs: they take long or need much of other programs, and what the contract
- * and the API promise is in other files too.
- */
-const LONG = [
-  /^test\/faults\//,
-  /^test\/clients\/(?!cloud-init\.)/,
-  /^test\/imdsd\/(ansible|compose|conditions|deploy|doctor|documented-failures|examples|files-writers|firewall-counters|firewall-hops|firewall-keeping|firewall-table|firewall-traffic|fuzz|image|installation|networks|outputs|packages|region-in-an-hour|release|status-page|systemd|systemd-kill|systemd-restart)\./,
-  /^test\/imds-api\/(audit|dashboards|database|demo|docs|docs-pages|doctor|fleet-commands|openapi|plans|properties|publisher-world|restore|restored|status-page|systemd)\./,
-  /^test\/redis\/(fleet-changes|long-values|misplaced|odd-replies|put-many|shapes-\w+|slow-store|unusable-store|watch)\./,
-]
-/** New seeds of the world, and as many others for the long run: half a minute of CPU time each. */
-const WORLD_SEEDS = 150
+/** New seeds of the world, and further ones for the long run: 0.3 s of CPU time each. */
+const [WORLD_SEEDS, LONG_SEEDS] = [50, 250]
 /** Most files wait more than they compute. */
 const LANES = 2 * availableParallelism()
 /** A file system in memory, and the room that a run needs there. */
@@ -54,7 +44,7 @@ const runsLong = process.argv.includes('--long')
 const patterns = process.argv.slice(2).filter((argument) => !argument.startsWith('--'))
 const vitestFiles = runsLong ? [] : matchingFiles('unit', 'contract')
 const tapFiles = matchingFiles('faults', 'imdsd', 'clients', 'redis', 'imds-api').filter(
-  (file) => patterns.length > 0 || LONG.some((long) => long.test(file)) === runsLong,
+  (file) => patterns.length > 0 || isLong(file) === runsLong,
 )
 if (vitestFiles.length + tapFiles.length === 0) {
   console.error(`no path of a test file contains ${patterns.join(' or ')}`)
@@ -69,7 +59,14 @@ installPackages()
 const failures: string[] = []
 const skipped: string[] = []
 let passed = 0
-const world = ['npm', 'run', '-s', 'world', '--', ...newSeeds(WORLD_SEEDS, runsLong ? WORLD_SEEDS : 0)]
+const world = [
+  'npm',
+  'run',
+  '-s',
+  'world',
+  '--',
+  ...(runsLong ? newSeeds(LONG_SEEDS, WORLD_SEEDS) : newSeeds(WORLD_SEEDS, 0)),
+]
 const vitest = ['vitest', 'run', '--maxWorkers=1', ...(patterns.length > 0 ? vitestFiles : [])]
 const prepared = tapFiles.length > 0 ? prepareTap() : undefined
 const tasks = [

@@ -1,4 +1,4 @@
-/** Packages of another release of Debian, unpacked beside the system. */
+/** A package of another release of Debian, unpacked beside the system. */
 import { execFileSync } from 'node:child_process'
 import { globSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -7,14 +7,13 @@ import { join } from 'node:path'
 const KEYRING = '/usr/share/keyrings/debian-archive-keyring.gpg'
 
 /**
- * Downloads packages into a folder and unpacks them there. Returns their root directory, or, as `missing`, why they
- * cannot be had here. `dependencies`: with all that they need, so that a chroot can run them.
+ * Downloads a package, without what it needs, into a folder and unpacks it there. Returns its root directory, or, as
+ * `missing`, why it cannot be had here.
  */
 export function unpackRelease(
   directory: string,
   release: string,
-  packages: readonly string[],
-  { dependencies }: { dependencies: boolean },
+  name: string,
 ): { root: string } | { missing: string } {
   for (const folder of ['state/lists/partial', 'cache/archives/partial', 'parts', 'root'])
     mkdirSync(join(directory, folder), { recursive: true })
@@ -35,9 +34,7 @@ export function unpackRelease(
       ['Acquire::Languages', 'none'],
     ].flatMap(([name, value]) => ['-o', `${name!}=${name!.startsWith('Dir') ? join(directory, value!) : value!}`])
     run('apt-get', [...apt, '-qq', 'update'])
-    if (dependencies)
-      run('apt-get', [...apt, '-qq', '-y', '--no-install-recommends', '--download-only', 'install', ...packages])
-    else run('apt-get', [...apt, '-qq', 'download', ...packages])
+    run('apt-get', [...apt, '-qq', 'download', name])
     const root = join(directory, 'root')
     for (const deb of globSync(join(archives, '*.deb'))) run('dpkg-deb', ['-x', deb, root])
     return { root }

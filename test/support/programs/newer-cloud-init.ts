@@ -9,7 +9,7 @@ import { unpackRelease } from './debian-release.ts'
  * Downloads and unpacks it into a folder. Returns the command that runs it, or, as `missing`, why it cannot be had here.
  */
 export function newerCloudInit(directory: string): { command: readonly string[] } | { missing: string } {
-  const unpacked = unpackRelease(directory, 'trixie', ['cloud-init'], { dependencies: false })
+  const unpacked = unpackRelease(directory, 'trixie', 'cloud-init')
   if ('missing' in unpacked) return unpacked
   const python = join(unpacked.root, 'usr/lib/python3/dist-packages')
   return { command: ['env', `PYTHONPATH=${python}`, '/usr/bin/python3', join(unpacked.root, 'usr/bin/cloud-init')] }

@@ -34,7 +34,7 @@ export interface Fleet {
  * Runs a command with the variables of sd_listen_fds(3) for the socket that it inherits. LISTEN_PID must be the
  * command's own process id.
  */
-const PASS_SOCKET = ['sh', '-c', 'export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=default; exec "$@"', 'sh']
+export const PASS_SOCKET = ['sh', '-c', 'export LISTEN_PID=$$ LISTEN_FDS=1 LISTEN_FDNAMES=default; exec "$@"', 'sh']
 
 /** Starts hypervisors whose guests get revision 1, and lets the guests ask. All ends with the test. */
 export async function startFleet(

@@ -47,7 +47,10 @@ test('records of different instances are published at once, up to the limit, and
 })
 
 test('two records of one instance are published in their order, never at once', async () => {
-  const { started, settled, ended, answer } = publishing([record('a', 1), record('b'), record('a', 2), record('a', 3)])
+  const { started, settled, ended, answer } = publishing(
+    [record('a', 1), record('b'), record('a', 2), record('a', 3)],
+    3,
+  )
   await turn()
   expect(started).toEqual(['a 1', 'b 1'])
   await answer('a 1')

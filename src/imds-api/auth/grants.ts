@@ -9,15 +9,7 @@ import { formDecoded } from '../../runtime/basic-auth.ts'
 import { findClient, type Client } from '../changes/sign-ins.ts'
 import { CLIENT_CREDENTIALS } from './grants/client-credentials.ts'
 import { BUSY, invalid, refuseBeyondFailures, refuseLimited, WRONG_CLIENT, WrongCredentials } from './grants/grant.ts'
-import type {
-  BuildParts,
-  Grant,
-  GrantedTokens,
-  GrantParts,
-  GrantType,
-  SecretlessGrant,
-  TokenRequest,
-} from './grants/grant.ts'
+import type { BuildParts, Grant, GrantedTokens, GrantParts, GrantType, TokenRequest } from './grants/grant.ts'
 import { JWT_BEARER_GRANT } from './grants/jwt-bearer.ts'
 import { PASSWORD } from './grants/password.ts'
 import { REFRESH_TOKEN } from './grants/refresh-token.ts'
@@ -32,12 +24,12 @@ const GRANT_QUEUE: FairQueueLimits = { atOnce: 2, maxWaiting: 1_024, timeoutMs: 
 export const GRANTS: readonly GrantType[] = [CLIENT_CREDENTIALS, PASSWORD, REFRESH_TOKEN, JWT_BEARER_GRANT]
 
 const NO_CLIENT = 'the request has no credentials: send the id and secret of a client with HTTP Basic'
-const [API_CLIENT, APPLICATION] = ['an API client', 'an application']
+/** Who may use a grant that another kind of client has asked for. */
+const KINDS: Readonly<Record<Client['kind'], string>> = { 'api-client': 'an API client', application: 'an application' }
 
 export class Grants {
   readonly #parts: GrantParts
-  readonly #ofClients = new Map<string, { readonly of: Client['kind']; readonly grant: Grant }>()
-  readonly #secretless = new Map<string, SecretlessGrant>()
+  readonly #grants = new Map<string, Grant>()
 
   constructor(parts: GrantParts) {
     this.#parts = parts
@@ -47,34 +39,31 @@ export class Grants {
       if (granted === undefined) throw BUSY
       return granted
     }
-    for (const type of GRANTS) {
-      if (type.of === undefined) {
-        const grant = type.build({ ...parts, inTurn })
-        if (grant !== undefined) this.#secretless.set(type.name, grant)
-      } else this.#ofClients.set(type.name, { of: type.of, grant: type.build({ ...parts, inTurn }) })
+    const authenticate: BuildParts['authenticate'] = async (request, kind) => {
+      const client = await this.#authenticate(request)
+      if (client.kind === kind) return client as Extract<Client, { kind: typeof kind }>
+      throw invalid('unauthorized_client', `only ${KINDS[kind]} may use this grant, and this is ${KINDS[client.kind]}`)
+    }
+    for (const { name, build } of GRANTS) {
+      const grant = build({ ...parts, authenticate, inTurn })
+      if (grant !== undefined) this.#grants.set(name, grant)
     }
   }
 
   /** The values of `grant_type`. */
   get names(): readonly string[] {
-    return [...this.#ofClients.keys(), ...this.#secretless.keys()]
+    return [...this.#grants.keys()]
   }
 
   /** Rejects with a Refusal. */
   async grant(request: TokenRequest): Promise<GrantedTokens> {
     const { grant_type: name = '' } = request.body
-    const secretless = this.#secretless.get(name)
-    if (secretless !== undefined) return secretless(request)
-    const client = await this.#authenticate(request)
-    if (name === '') throw invalid('invalid_request', 'grant_type is missing')
-    const { of, grant } = this.#ofClients.get(name) ?? {}
-    if (grant === undefined) {
-      const own = [...this.#ofClients].filter(([, type]) => type.of === client.kind).map(([own]) => own)
-      throw invalid('unsupported_grant_type', `grant_type must be ${own.join(' or ')}`)
-    }
-    if (of === client.kind) return grant(request, client)
-    const [sender, only] = client.kind === 'api-client' ? [API_CLIENT, APPLICATION] : [APPLICATION, API_CLIENT]
-    throw invalid('unauthorized_client', `${sender} may not use the grant ${name}: only ${only} may`)
+    const grant = this.#grants.get(name)
+    if (grant !== undefined) return grant(request)
+    await this.#authenticate(request)
+    throw name === ''
+      ? invalid('invalid_request', 'grant_type is missing')
+      : invalid('unsupported_grant_type', `grant_type must be one of ${this.names.join(', ')}`)
   }
 
   async #authenticate({ credentials, address }: TokenRequest): Promise<Client> {

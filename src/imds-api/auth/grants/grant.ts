@@ -40,29 +40,31 @@ export interface GrantedTokens {
   readonly scopes: readonly string[]
 }
 
-/** A grant of clients that have sent the right secret. Rejects with a Refusal. */
-export type Grant = (request: TokenRequest, client: Client) => Promise<GrantedTokens>
-/** A grant that needs no secret. Rejects with a Refusal. */
-export type SecretlessGrant = (request: TokenRequest) => Promise<GrantedTokens>
+/** Rejects with a Refusal. */
+export type Grant = (request: TokenRequest) => Promise<GrantedTokens>
 
-/** `inTurn`: runs a grant at the turn of the account of a client. Rejects with a Refusal if too many wait. */
+/**
+ * `authenticate`: the client whose secret the request has, which must be of a kind. `inTurn`: runs a grant at the turn of
+ * the account of a client. Both reject with a Refusal, the latter if too many wait.
+ */
 export interface BuildParts extends GrantParts {
+  readonly authenticate: <Kind extends Client['kind']>(
+    request: TokenRequest,
+    kind: Kind,
+  ) => Promise<Extract<Client, { readonly kind: Kind }>>
   readonly inTurn: (client: Client, grant: () => Promise<GrantedTokens>) => Promise<GrantedTokens>
 }
 
 /**
- * A kind of grant: the endpoint, its document and the discovery follow. `of`: whose secret the request has; undefined:
- * nobody's. `fields`: those of the request besides grant_type and scope. `build` returns undefined if the region has no
- * such grant.
+ * A kind of grant: the endpoint, its document and the discovery follow. `fields`: those of the request besides grant_type
+ * and scope. `build` returns undefined if the region has no such grant.
  */
-export type GrantType = {
+export interface GrantType {
   readonly name: string
   readonly title: string
   readonly fields: Readonly<Record<string, TString>>
-} & (
-  | { readonly of: Client['kind']; readonly build: (parts: BuildParts) => Grant }
-  | { readonly of: undefined; readonly build: (parts: BuildParts) => SecretlessGrant | undefined }
-)
+  readonly build: (parts: BuildParts) => Grant | undefined
+}
 
 /** Seconds until a request may be repeated while too many wait. */
 const BUSY_SECONDS = 5

@@ -11,7 +11,7 @@ import { Refusal } from '../../model/refusal.ts'
 import { grantScopes } from '../../model/scopes.ts'
 import { digest } from '../secrets.ts'
 import { invalid, refuseBeyondFailures, refuseLimited, WRONG_SCOPE } from './grant.ts'
-import type { BuildParts, GrantType, SecretlessGrant } from './grant.ts'
+import type { BuildParts, Grant, GrantType } from './grant.ts'
 
 export const JWT_BEARER = 'urn:ietf:params:oauth:grant-type:jwt-bearer'
 /** The longest life of an assertion and of its access token, in seconds. Assertions that were used are kept for longer. */
@@ -22,7 +22,6 @@ const CLOCK_TOLERANCE_SECONDS = 5
 export const JWT_BEARER_GRANT: GrantType = {
   name: JWT_BEARER,
   title: 'JwtBearerGrant',
-  of: undefined,
   fields: {
     client_id: Type.String({
       maxLength: 254,
@@ -34,7 +33,7 @@ export const JWT_BEARER_GRANT: GrantType = {
   build: buildJwtBearer,
 }
 
-function buildJwtBearer(parts: BuildParts): SecretlessGrant | undefined {
+function buildJwtBearer(parts: BuildParts): Grant | undefined {
   if (parts.server === undefined) return undefined
   const { db, tokens, failures, lookups, seconds: maxSeconds, now, inTurn } = parts
   const { issuer: regionIssuer, baseUrl } = parts.server // the URL of the API is an audience too

@@ -17,7 +17,7 @@ import {
   WrongCode,
   WrongCredentials,
 } from './grant.ts'
-import type { Grant, GrantedTokens, GrantParts, GrantType } from './grant.ts'
+import type { BuildParts, Grant, GrantedTokens, GrantType } from './grant.ts'
 
 /** A password check takes 32 MiB and about 0.2 s of a core, so a full queue lasts some seconds. */
 const PASSWORD_CHECKS: FairQueueLimits = { all: { atOnce: 2, maxWaiting: 32 } }
@@ -29,7 +29,6 @@ const WRONG_CODE = 'the one-time password is wrong, was used before, or is older
 export const PASSWORD: GrantType = {
   name: 'password',
   title: 'PasswordGrant',
-  of: 'application',
   fields: {
     username: Type.String({
       maxLength: 254,
@@ -42,10 +41,12 @@ export const PASSWORD: GrantType = {
 }
 
 /** It has a queue of its own, for the checks. */
-function buildPassword(parts: GrantParts): Grant {
+function buildPassword(parts: BuildParts): Grant {
   const { db, families, failures, now } = parts
   const checks = new FairQueue(PASSWORD_CHECKS)
-  return async ({ address, code: sentCode, body }, { id: applicationId, accountId, scopes: allowed }) => {
+  return async (request) => {
+    const { id: applicationId, accountId, scopes: allowed } = await parts.authenticate(request, 'application')
+    const { address, code: sentCode, body } = request
     const { username, password: presented, scope } = body
     if (username === undefined || presented === undefined)
       throw invalid('invalid_request', 'username and password are required')

@@ -12,10 +12,10 @@ const WRONG_REFRESH = invalid(
 export const REFRESH_TOKEN: GrantType = {
   name: 'refresh_token',
   title: 'RefreshTokenGrant',
-  of: 'application',
   fields: { refresh_token: Type.String() },
-  build: (parts) => (request, client) =>
-    parts.inTurn(client, async () => {
+  build: (parts) => async (request) => {
+    const client = await parts.authenticate(request, 'application')
+    return parts.inTurn(client, async () => {
       const { refresh_token: token, scope } = request.body
       const { db, families } = parts
       if (token === undefined) throw invalid('invalid_request', 'refresh_token is required')
@@ -32,5 +32,6 @@ export const REFRESH_TOKEN: GrantType = {
       })
       if (granted === undefined) throw WRONG_REFRESH
       return granted
-    }),
+    })
+  },
 }

@@ -1,7 +1,7 @@
 import { closeSync, fstatSync, openSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { setImmediate as turn } from 'node:timers/promises'
-import { expect, onTestFinished, test } from 'vitest'
+import { expect, onTestFinished, test, vi } from 'vitest'
 import { buildLogOutput, isJournal } from '../../../src/runtime/log-output.ts'
 import { aPipe } from '../../support/programs/pipe.ts'
 import { temporaryDirectory } from '../../support/fixtures/temporary-directory.ts'
@@ -34,12 +34,14 @@ test('a flush ends although nobody reads', () => {
   expect(read()).toHaveLength(1 << 16)
 })
 
-test('a line that cannot be written is dropped', () => {
+test('a line that cannot be written is dropped, and takes no room of those that wait', () => {
   const fd = openSync('/dev/full', 'w')
   onTestFinished(() => closeSync(fd))
-  const output = buildLogOutput(fd, () => 'lost')
+  const formatLost = vi.fn(() => 'lost')
+  const output = buildLogOutput(fd, formatLost)
   for (let i = 0; i < 3_000; i++) output.write('x'.repeat(1_000))
   expect(() => output.flushSync()).not.toThrow()
+  expect(formatLost).not.toHaveBeenCalled()
 })
 
 test('the journal reads a file descriptor whose device and inode JOURNAL_STREAM names', () => {

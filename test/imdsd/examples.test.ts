@@ -125,7 +125,7 @@ t.test('every command of docs/publishing.md works, in their order', async (t) =>
     identity: /^KEYS\/identity-key.pem$/m,
     firewall: /table inet imds/,
     doctor: /^ok +daemon +it answers, is ready and serves 3 instances$.*^\d+ ok, /ms,
-    status: /^imdsd .*, ready, /,
+    status: /^imdsd .*, ready$/m,
     remove: /srv-x1y2z.* 7/,
   }
   for (const command of commandsOf(executed('docs/publishing.md', 'imdsctl'))) {

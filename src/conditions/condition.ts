@@ -50,9 +50,9 @@ export function listOf<T>(count: number, all: Iterable<T>, format: (thing: T) =>
   return { count, first: count === 0 ? [] : Iterator.from(all).take(MAX_NAMED).map(format).toArray() }
 }
 
-/** `2 records are faulty: srv-a: /id is missing; srv-b: ...`. Undefined: there are none. */
-export function formatListed({ count, first }: SomeThings, singular: string, plural: string): string | undefined {
+/** `records that are faulty (2): srv-a: /id is missing; srv-b: ...`. Undefined: there are none. */
+export function formatListed({ count, first }: SomeThings, what: string): string | undefined {
   if (count === 0) return undefined
   const more = count > first.length ? ['...'] : []
-  return `${count} ${count === 1 ? singular : plural}: ${[...first, ...more].join('; ')}`
+  return `${what} (${count}): ${[...first, ...more].join('; ')}`
 }

@@ -21,13 +21,6 @@ export function algorithmOf({ asymmetricKeyType, asymmetricKeyDetails }: KeyObje
   return isRsa ? 'RS256' : undefined
 }
 
-/** Why verifiers that compare dates reject a certificate at a time; undefined: they do not. */
-export function describeExpiry({ validFromDate, validToDate }: X509Certificate, nowMs: number): string | undefined {
-  const day = (date: Date) => date.toISOString().slice(0, 10)
-  if (validToDate.getTime() < nowMs) return `expired on ${day(validToDate)}`
-  return validFromDate.getTime() > nowMs ? `is not valid before ${day(validFromDate)}` : undefined
-}
-
 /** Parses a private key in PEM. The fault never contains a part of the text. */
 export function parseIdentityKey(text: string): Parsed<KeyObject, string> {
   try {

@@ -6,7 +6,8 @@
 import { closeSync, constants, existsSync, openSync, readdirSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { parseConfig, VARIABLES, type Config, type VariableName } from './config.ts'
-import { describeExpiry } from '../identity/key.ts'
+import { findConditions } from '../conditions/condition.ts'
+import { IDENTITY } from './conditions/host.ts'
 import type { Parsed } from '../metadata/parsed.ts'
 import { compareListeners, parseGuestListeners, type GuestListenAddress } from '../runtime/guest-listeners.ts'
 import { askSockets, askSystemd, NO_SYSTEMD } from '../runtime/systemd-units.ts'
@@ -99,9 +100,9 @@ export function checkConfiguration(env: Environment, nowMs: number, runner: Daem
   const notes = unknown.length > 0 ? [`unknown variables, which are ignored: ${unknown.join(', ')}`] : []
   notes.push(...listenNotes(env, runner.sockets))
   const certificate = parsed.ok ? parsed.value.identity?.certificate : undefined
-  const expiry = certificate && describeExpiry(certificate, nowMs)
-  if (expiry !== undefined)
-    notes.push(`IMDS_IDENTITY_CERT_FILE: the certificate ${expiry}: verifiers may reject documents`)
+  notes.push(
+    ...findConditions(IDENTITY, { certificate, wallMs: nowMs }).map(({ text, remedy }) => `${text}: ${remedy}`),
+  )
   const faults = [
     ...(parsed.ok ? [] : parsed.faults),
     ...settingFileFaults(REDIS_FILES, setVariables(env), nowMs, readText),

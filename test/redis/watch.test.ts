@@ -85,7 +85,7 @@ t.test('a region emptied and initialised again is noticed without resync, and re
   await own.initialise()
   const absent = () => serving.condition('instance-absent')
   await until(async () => (await absent()) !== undefined, 'the daemon to notice it')
-  t.match(await absent(), /^1 served instance is no longer in the store: srv-n1, revision 1$/)
+  t.match(await absent(), /^served instances that are no longer in the store \(1\): srv-n1, revision 1$/)
   t.match(JSON.parse((await serving.operator('/readyz')).body.toString()), {
     ready: true,
     instances: 1,

@@ -52,7 +52,7 @@ async function hypervisorPage(): Promise<string> {
     {
       code: 'record-faulty',
       severity: 'warning',
-      text: '2 records cannot be used; their last good states are served: srv-a: /fqdn must be a domain name; ...',
+      text: 'records that cannot be used, and whose last good state is served (2): srv-a: /fqdn must be a domain name; ...',
       remedy: 'publish a corrected record: as for record-not-served',
     },
   ]

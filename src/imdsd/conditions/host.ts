@@ -1,8 +1,8 @@
 /** Conditions of this hypervisor: addresses, networks, the firewall, operators, certificates and the state directory. */
-import { always, type SomeThings } from '../../conditions/condition.ts'
+import { always, type Condition, type SomeThings } from '../../conditions/condition.ts'
 import { formatDuration } from '../../runtime/ago.ts'
 import { formatBytes } from '../../runtime/amounts.ts'
-import type { DaemonConditions } from './state.ts'
+import type { DaemonConditions, DaemonState } from './state.ts'
 
 /** Rules follow a change of the view within a second; a busy agent needs a few. */
 const RULES_LATE_SECONDS = 15
@@ -18,6 +18,39 @@ const joined = (texts: readonly string[]) => (texts.length === 0 ? undefined : t
 function formatWaiting({ count, first }: SomeThings): string {
   return count === 0 ? '' : `; nobody is served on ${count} addresses: ${first.join('; ')}`
 }
+
+/** Of the certificate of identity documents. */
+export const IDENTITY: readonly Condition<Pick<DaemonState, 'certificate' | 'wallMs'>>[] = [
+  {
+    code: 'identity-invalid',
+    severity: 'failure',
+    what: 'the certificate in IMDS_IDENTITY_CERT_FILE has expired, or is not valid yet.',
+    guests: 'who verifies identity documents may reject them.',
+    remedy: `${RENEW}; if it is not valid yet, set the clock first`,
+    found: ({ certificate, wallMs }) => {
+      if (certificate === undefined) return undefined
+      const { validFromDate, validToDate } = certificate
+      const [from, to] = [validFromDate.getTime() - wallMs, validToDate.getTime() - wallMs]
+      if (to <= 0) return `the certificate of identity documents expired ${formatDuration(-to / 1000)} ago`
+      return from > 0
+        ? `the certificate of identity documents is not valid for another ${formatDuration(from / 1000)}`
+        : undefined
+    },
+  },
+  {
+    code: 'identity-expires',
+    severity: 'warning',
+    what: `the certificate in IMDS_IDENTITY_CERT_FILE expires within ${CERTIFICATE_DAYS} days.`,
+    guests: 'after that, who verifies identity documents may reject them.',
+    remedy: RENEW,
+    found: ({ certificate, wallMs }) => {
+      const leftMs = (certificate?.validToDate.getTime() ?? Infinity) - wallMs
+      return leftMs > 0 && leftMs < CERTIFICATE_DAYS * DAY_MS
+        ? `the certificate of identity documents expires in ${formatDuration(leftMs / 1000)}`
+        : undefined
+    },
+  },
+]
 
 export const HOST: DaemonConditions = [
   {
@@ -83,35 +116,7 @@ export const HOST: DaemonConditions = [
         ? `${host.openDescriptors} of ${host.maxDescriptors} file descriptors are open`
         : undefined,
   },
-  {
-    code: 'identity-invalid',
-    severity: 'failure',
-    what: 'the certificate in IMDS_IDENTITY_CERT_FILE has expired, or is not valid yet.',
-    guests: 'who verifies identity documents may reject them.',
-    remedy: `${RENEW}; if it is not valid yet, set the clock first`,
-    found: ({ certificate, wallMs }) => {
-      if (certificate === undefined) return undefined
-      const { validFromDate, validToDate } = certificate
-      const [from, to] = [validFromDate.getTime() - wallMs, validToDate.getTime() - wallMs]
-      if (to <= 0) return `the certificate of identity documents expired ${formatDuration(-to / 1000)} ago`
-      return from > 0
-        ? `the certificate of identity documents is not valid for another ${formatDuration(from / 1000)}`
-        : undefined
-    },
-  },
-  {
-    code: 'identity-expires',
-    severity: 'warning',
-    what: `the certificate in IMDS_IDENTITY_CERT_FILE expires within ${CERTIFICATE_DAYS} days.`,
-    guests: 'after that, who verifies identity documents may reject them.',
-    remedy: RENEW,
-    found: ({ certificate, wallMs }) => {
-      const leftMs = (certificate?.validToDate.getTime() ?? Infinity) - wallMs
-      return leftMs > 0 && leftMs < CERTIFICATE_DAYS * DAY_MS
-        ? `the certificate of identity documents expires in ${formatDuration(leftMs / 1000)}`
-        : undefined
-    },
-  },
+  ...IDENTITY,
   {
     code: 'state-directory',
     severity: 'warning',

@@ -16,13 +16,7 @@ export const RECORDS: DaemonConditions = [
     guests: 'its guest gets 503.',
     remedy: CORRECT,
     found: (state) =>
-      hasCause(state)
-        ? undefined
-        : formatListed(
-            state.unserved,
-            'record cannot be used and is not served',
-            'records cannot be used and are not served',
-          ),
+      hasCause(state) ? undefined : formatListed(state.unserved, 'records that cannot be used, and are not served'),
   },
   {
     code: 'record-faulty',
@@ -33,11 +27,7 @@ export const RECORDS: DaemonConditions = [
     found: (state) =>
       hasCause(state)
         ? undefined
-        : formatListed(
-            state.outdated,
-            'record cannot be used; its last good state is served',
-            'records cannot be used; their last good states are served',
-          ),
+        : formatListed(state.outdated, 'records that cannot be used, and whose last good state is served'),
   },
   {
     code: 'instance-absent',
@@ -47,13 +37,7 @@ export const RECORDS: DaemonConditions = [
     remedy:
       'publish those that run again, and imdsctl remove ID --revision N the others; if they are many, restore Redis first',
     found: ({ sync, absent }) =>
-      sync.isStoreEmpty
-        ? undefined
-        : formatListed(
-            absent,
-            'served instance is no longer in the store',
-            'served instances are no longer in the store',
-          ),
+      sync.isStoreEmpty ? undefined : formatListed(absent, 'served instances that are no longer in the store'),
   },
   {
     code: 'address-contested',
@@ -61,8 +45,7 @@ export const RECORDS: DaemonConditions = [
     what: 'several instances claim an address: a program writes into the store without our script.',
     guests: 'nobody is served on it.',
     remedy: 'publish the wrong instance without the address, or imdsctl remove it if it is gone',
-    found: ({ contested }) =>
-      formatListed(contested, 'address is claimed by several instances', 'addresses are claimed by several instances'),
+    found: ({ contested }) => formatListed(contested, 'addresses that several instances claim'),
   },
   {
     code: 'address-lost',
@@ -70,11 +53,6 @@ export const RECORDS: DaemonConditions = [
     what: 'an instance has lost addresses to one that was published later, most often since this hypervisor missed its removal.',
     guests: 'only the later one is served on them.',
     remedy: 'imdsctl remove ID --revision N; if it still runs, publish it with addresses of its own',
-    found: ({ lostAddresses }) =>
-      formatListed(
-        lostAddresses,
-        'instance has lost addresses to a later one',
-        'instances have lost addresses to later ones',
-      ),
+    found: ({ lostAddresses }) => formatListed(lostAddresses, 'instances that have lost addresses to a later one'),
   },
 ]

@@ -30,7 +30,8 @@ export const STORE: DaemonConditions = [
     code: 'store-lost',
     severity: 'failure',
     what: 'the daemon is not connected to the store, and tries again.',
-    guests: 'known ones are served; changes wait, and new instances get 503.',
+    guests:
+      'known ones are served, until a restart after IMDS_JOURNAL_MAX_AGE_SECONDS; changes wait, and new instances get 503.',
     remedy:
       'repair what the reason names; on all hypervisors: is Redis up, did it fail over, did its password or certificate change',
     isUnready: isNotRead,
@@ -58,7 +59,7 @@ export const STORE: DaemonConditions = [
     code: 'store-read-failed',
     severity: 'failure',
     what: 'the view was not compared with the store for three times IMDS_RESYNC_SECONDS, or not since the start.',
-    guests: 'known ones get the last state; others get 503.',
+    guests: 'known ones get the last state, until a restart after IMDS_JOURNAL_MAX_AGE_SECONDS; others get 503.',
     remedy:
       'repair what the reason names: rights (NOPERM: imdsctl acl HYPERVISOR), a key of a wrong type, or a Redis that loads, is full or slow (redis-cli --latency)',
     isUnready: isNotRead,

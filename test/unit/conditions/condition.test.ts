@@ -10,9 +10,8 @@ const SRC = new URL('../../../src/', import.meta.url).pathname
 
 test('of many things the first ten are named', () => {
   const all = Array.from({ length: 12 }, (_, n) => n)
-  expect(formatListed(listOf(12, all, String), 'thing', 'things')).toBe('12 things: 0; 1; 2; 3; 4; 5; 6; 7; 8; 9; ...')
-  expect(formatListed(listOf(1, all, String), 'thing', 'things')).toMatch(/^1 thing: 0;/)
-  expect(formatListed(listOf(0, all, String), 'thing', 'things')).toBeUndefined()
+  expect(formatListed(listOf(12, all, String), 'things')).toBe('things (12): 0; 1; 2; 3; 4; 5; 6; 7; 8; 9; ...')
+  expect(formatListed(listOf(0, all, String), 'things')).toBeUndefined()
 })
 
 test('each code of a log line has a row, and each row of an event has a log line', () => {

@@ -63,16 +63,20 @@ const FAULTS: Fault[] = [
   [
     'record-not-served',
     { unserved: listed('srv-a: /id is missing'), instances: 0 },
-    /^1 record cannot be used and is not served: srv-a: \/id is missing$/,
+    /^records that cannot be used, and are not served \(1\): srv-a: \/id is missing$/,
   ],
   [
     'record-faulty',
     { outdated: { count: 12, first: ['srv-a: x', 'srv-b: y'] } },
-    /^12 records .* last good states are served: srv-a: x; srv-b: y; \.\.\.$/,
+    /^records .* last good state is served \(12\): srv-a: x; srv-b: y; \.\.\.$/,
   ],
-  ['instance-absent', { absent: listed('srv-a, revision 5') }, /no longer in the store: srv-a, revision 5$/],
-  ['address-contested', { contested: listed('default 10.0.0.2 by srv-a and srv-b') }, /^1 address is claimed/],
-  ['address-lost', { lostAddresses: listed('srv-a, revision 5: 10.0.0.2') }, /^1 instance has lost addresses/],
+  ['instance-absent', { absent: listed('srv-a, revision 5') }, /no longer in the store \(1\): srv-a, revision 5$/],
+  [
+    'address-contested',
+    { contested: listed('default 10.0.0.2 by srv-a and srv-b') },
+    /^addresses that several instances claim \(1\): default/,
+  ],
+  ['address-lost', { lostAddresses: listed('srv-a, revision 5: 10.0.0.2') }, /^instances that have lost addresses/],
   ['address-missing', { missingAddresses: ['no 10.0.0.1'] }, /^no 10\.0\.0\.1$/, 'unready'],
   [
     'network-not-served',

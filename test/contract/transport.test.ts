@@ -316,7 +316,10 @@ describe('D6: an instance option that disables the service', () => {
       ipv4Addresses: ['10.0.0.2/30', '169.254.7.7/16', '0.0.0.0', '224.0.0.1'],
       ipv6Addresses: ['fe80::2', 'ff02::1', '::'],
     }
-    guest.put(anInstance({ interfaces: [{ ...nic, ...nobody }], options: { httpProtocolIpv6: 'enabled' } }))
+    const put = (values: object) =>
+      guest.put(anInstance({ interfaces: [{ ...nic, ...values }], options: { httpProtocolIpv6: 'enabled' } }))
+    expect(() => put(nobody)).toThrow('which cannot identify a guest')
+    put({ ipv4Addresses: ['10.0.0.2/30'] })
     for (const from of [
       'fe80::2%eth0',
       'fe80::2',

@@ -199,13 +199,8 @@ t.test('under systemd, in the sandbox of the units', { skip: withoutSystemd() },
     await until(async () => (await get()).status === 0, 'the rules')
     await systemctl('restart', 'imds.service')
     t.match(await get(), { status: 0, stdout: Buffer.from('srv-abcde') }, 'the next daemon has the socket too')
-    const doctor = async () => (await shell(`${IMDSCTL} doctor || true`)).match(/.*\b(listeners|addresses) .*/g)
-    t.notMatch(await doctor(), /warning|failure/)
+    t.notMatch(await shell(`${IMDSCTL} doctor || true`), /(warning|failure) +addresses /)
     await shell('sed -i s/:80,/:8080,/ /etc/imds/imds.env')
-    t.match(await doctor(), [
-      /^failure +listeners +IMDS_LISTEN names default=169.254.169.254:8080, and imdsd does not listen there/,
-      /^warning +listeners +imdsd listens at default=169.254.169.254:80, which IMDS_LISTEN does not name/,
-    ])
     await shell('cp /units/imds.socket /usr/lib/systemd/system') // /units is no directory of systemd's
     t.match(
       await shell('imdsd --check 2>&1'),

@@ -476,8 +476,13 @@ export class Checks {
   }
 
   /** While the agent and the disk are well, what was gained is soon confirmed. */
-  #checkUnconfirmed({ name, kernel, disk }: Hypervisor, { view }: Life): void {
+  #checkUnconfirmed({ name, kernel, disk }: Hypervisor, life: Life): void {
+    const { view } = life
     const { nowMs } = this.#time
+    const { connected, changedAtMs } = life.storeSide.sync.status()
+    // a start without a complete journal has no rules to give before it could use the store
+    const couldUseStore = connected && nowMs - changedAtMs > CONFIRM_MS
+    if (kernel.givenBy !== life && !couldUseStore) return
     const isDiskWell = !disk.isFailing && nowMs - disk.troubledAtMs > RECOVERY_MS
     if (!isDiskWell || nowMs - kernel.troubledAtMs < CONFIRM_MS) return
     for (const [place, { owner, sinceMs }] of view.unconfirmed())

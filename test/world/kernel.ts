@@ -196,6 +196,7 @@ export class Kernel {
     void answered.then((document) => {
       if (!isIt() || this.#turn !== turn) return
       const parsed = document && (JSON.parse(document.json.toString()) as FirewallDocument)
+      if (parsed !== undefined) this.givenBy = life
       if (parsed === undefined || (isWhole && parsed.version === this.#applied)) {
         this.#looks += 1
         this.#isResting = this.#looks > QUIET_LOOKS
@@ -225,6 +226,9 @@ export class Kernel {
       })
     })
   }
+
+  /** The life of the daemon that has given a document last. */
+  givenBy: Life | undefined
 
   /** The turn of the loop that is under way. */
   #turn: object | undefined

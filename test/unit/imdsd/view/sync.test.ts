@@ -250,6 +250,20 @@ test('the first publish into a store without the region is followed by a resync 
   expect(setup.sync.status().ready).toBe(true)
 })
 
+test('so is the first usable record beside faulty ones, since rules and readiness wait for a resync', async () => {
+  const setup = aSync(0)
+  const { source, sync } = setup
+  source.put(record(1))
+  const loaded = source.records.get(id(1)) as Extract<Loaded, { kind: 'record' }>
+  source.records.set(id(1), { ...loaded, document: {} })
+  await source.drain()
+  expect(sync.status().storeProblem).toBeDefined()
+  source.put(record(2))
+  source.events.notice(id(2))
+  await source.drain()
+  expect(sync.status().storeProblem).toBeUndefined()
+})
+
 test('so is a first publish whose notice overtakes the answer that the region is not there', async () => {
   const setup = aSync(0)
   const { source } = setup

@@ -258,7 +258,7 @@ export class Checks {
     for (const id of IDS) this.#checkState(name, life, id, known)
     this.#checkOwners(name, life, known)
     this.#checkMachines(name, life)
-    if (!host.wasSet && isComplete) this.#checkAge(name, life, this.#time.nowMs - ageMs!)
+    if (!host.wasSet && isComplete) this.#checkAge(name, life, this.#time.nowMs - ageMs! - 1) // clocks have whole milliseconds
     this.reports.checkStart(name, life)
   }
 

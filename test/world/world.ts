@@ -191,7 +191,8 @@ export class World implements Eventful {
         time.later(delayMs, () => {
           for (const link of kernel.linksOf(connection)) {
             const to = checks.behind.get(`${name} ${link}`) ?? 'nobody'
-            if (to !== sender.id && checks.remembers(name, atMs))
+            const isOff = to !== 'nobody' && !control.hasLink(to, link) // with its link
+            if (to !== sender.id && !isOff && checks.remembers(name, atMs))
               time.break(`a response goes to the guest of its request: ${name} sends that of ${sender.id} to ${to}`)
           }
         })

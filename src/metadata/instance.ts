@@ -10,8 +10,8 @@ import type { InstanceSchema } from './schema.ts'
 export const MAX_RECORD_BYTES = 256 * 1024
 
 /**
- * Identifies the schema: the first digits of its SHA-256, without descriptions. An instance in a journal with another value is checked
- * again.
+ * Identifies the schema: the first digits of its SHA-256, without descriptions. An instance in a journal with another
+ * value is checked again.
  */
 export const RECORD_FORM = 'e09bf31550ae7249'
 

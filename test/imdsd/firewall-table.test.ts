@@ -158,6 +158,15 @@ t.test('rules that nft rejects change nothing, and the last ones are still known
   t.same([table.version, await table.isWhole()], ['a.1', true])
 })
 
+t.test('an nft that cannot list the table, for example without JSON, is named', { skip }, async (t) => {
+  const { directory } = await withNft(t)
+  const table = new Table()
+  await table.apply(rulesOf([1]))
+  writeFileSync(join(directory, 'nft'), '#!/bin/sh\necho "Error: JSON support not compiled-in" >&2\nexit 1\n')
+  await t.rejects(table.isWhole(), { message: 'nft: Error: JSON support not compiled-in' })
+  await t.rejects(new Table().apply(rulesOf([1])), { message: 'nft: Error: JSON support not compiled-in' })
+})
+
 /** Draws a whole number below `n`. */
 function drawer(seed: number): (n: number) => number {
   let state = seed

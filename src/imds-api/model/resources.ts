@@ -6,8 +6,8 @@
 
 /**
  * The limit `TABLE_limit` of an account. `default`: undefined, the region file has to set it, and the account shows it.
- * `minimum`: its lowest value, default 0. `maximum`: its highest. `of`: what it counts, in words; default: the kind in the plural. `counted`:
- * the SQL condition of the rows that count; default: `present`. `remedy`: what to do beyond it.
+ * `minimum`: its lowest value, default 0. `maximum`: its highest. `of`: what it counts, in words; default: the kind in the
+ * plural. `counted`: the SQL condition of the rows that count; default: `present`. `remedy`: what to do beyond it.
  */
 export interface ResourceLimit {
   readonly default?: number

@@ -93,8 +93,7 @@ export async function removeTable(): Promise<void> {
 
 async function transact(text: string): Promise<void> {
   const { status, stderr } = await nft(['-f', '-'], text)
-  if (status === undefined) throw new Error('nft was ended by a signal')
-  if (status !== 0) throw new Error(`nft: ${stderr.trim().split('\n', 3).join(' ')}`)
+  if (status !== 0) throw failureOf(status, stderr)
 }
 
 /**
@@ -103,8 +102,16 @@ async function transact(text: string): Promise<void> {
  */
 async function list(what: 'table' | 'counters'): Promise<readonly ListedObject[]> {
   const args = what === 'table' ? [what] : [what, 'table']
-  const { status, stdout } = await nft(['-j', 'list', ...args, ...TABLE.split(' ')], '')
-  return status === 0 ? (JSON.parse(stdout) as { nftables: ListedObject[] }).nftables : []
+  const { status, stdout, stderr } = await nft(['-j', 'list', ...args, ...TABLE.split(' ')], '')
+  if (status === 0) return (JSON.parse(stdout) as { nftables: ListedObject[] }).nftables
+  if (stderr.includes('No such file or directory')) return []
+  throw failureOf(status, stderr) // it may have been built without JSON
+}
+
+function failureOf(status: number | undefined, stderr: string): Error {
+  return new Error(
+    status === undefined ? 'nft was ended by a signal' : `nft: ${stderr.trim().split('\n', 3).join(' ')}`,
+  )
 }
 
 /** Runs nft. `status` is undefined if a signal ended it. */

@@ -146,10 +146,10 @@ export function compareListing(
   listing: readonly ListedObject[],
   { sets }: FirewallRules,
 ): { readonly hasElements: boolean; readonly frame: string } {
-  const listed = listing.flatMap(({ set, map }) => {
-    const { name = DYNAMIC, elem = [] } = set ?? map ?? {}
-    return name === DYNAMIC ? [] : elem.map((element) => `${name} ${formatListed(element)}`)
-  })
+  const listed = listing
+    .flatMap(({ set, map }) => set ?? map ?? [])
+    .filter(({ name }) => name !== DYNAMIC)
+    .flatMap(({ name, elem = [] }) => elem.map((element) => `${name} ${formatListed(element)}`))
   const wanted = [...sets].flatMap(([name, elements]) =>
     [...elements].map((element) => `${name} ${formatElement(element).replaceAll('"', '')}`),
   )

@@ -194,7 +194,7 @@ export class Sync {
     const { origins, waiting } = batch
     if (origins.size === 0) return
     const { faulty } = this.health
-    const { changes } = this.#parts.view
+    const { size } = this.#parts.view
     try {
       for await (const loaded of this.#parts.source.load([...origins.keys()])) {
         if (this.#stopped) throw new Error('stopping')
@@ -213,7 +213,7 @@ export class Sync {
     // the region may have got its first record since its index was read
     this.#resyncWanted ||= this.health.isStoreEmpty
     // records are repaired or new: a resync says whether the store can be used again, which the firewall's rules wait for
-    const isBetter = this.health.faulty < faulty || this.#parts.view.changes > changes
+    const isBetter = this.health.faulty < faulty || this.#parts.view.size > size
     this.#resyncWanted ||= this.health.problem !== undefined && isBetter
     this.#parts.source.noteOrder?.(this.#parts.view.latest)
     if (isAll) this.#state.noteRead(takenAtMs)

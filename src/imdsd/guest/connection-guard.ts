@@ -103,7 +103,7 @@ export class ConnectionGuard {
   }
 
   /** Notes a new request of a connection. False: the peer has reset the connection. */
-  isOpen({ address, found, request: { socket }, response }: Exchange): boolean {
+  admitRequest({ address, found, request: { socket }, response }: Exchange): boolean {
     if (address === '') {
       socket.destroy()
       return false

@@ -3,49 +3,49 @@
  * is docs/contract.md#notes-on-ec2). Its name is the reason in metrics and logs.
  */
 
-/** `page`: the response to a GET has the XHTML page as its body. `ordinary`: see `isOrdinary`. */
+/** `ordinary`: see `isOrdinary`. */
 interface RefusalRow {
   readonly status: number
-  readonly page: boolean
-  readonly ordinary: boolean
-  readonly headers: readonly string[]
+  readonly ordinary?: boolean
+  readonly headers?: readonly string[]
 }
 
 /** Not by an import, which loads Node's HTTP client too: 70 ms of CPU time at each start. */
 const { STATUS_CODES } = process.getBuiltinModule('node:http')
 
-const RETRY_AFTER = ['Retry-After', '1']
+/** The statuses whose response to a GET has the XHTML page as its body. */
+const WITH_PAGE = [400, 401, 404, 503]
 
 const TABLE = {
-  'malformed-target': { status: 400, page: true, ordinary: false, headers: [] },
-  'malformed-request': { status: 400, page: true, ordinary: false, headers: [] },
-  'headers-too-large': { status: 400, page: true, ordinary: false, headers: [] },
-  'request-timeout': { status: 400, page: true, ordinary: false, headers: [] },
-  'bad-token-ttl': { status: 400, page: true, ordinary: false, headers: [] },
-  'bad-audience': { status: 400, page: true, ordinary: false, headers: [] },
-  'bad-report': { status: 400, page: true, ordinary: true, headers: [] },
-  'token-required': { status: 401, page: true, ordinary: false, headers: [] },
-  'token-invalid': { status: 401, page: true, ordinary: false, headers: [] },
-  'not-found': { status: 404, page: true, ordinary: true, headers: [] },
-  'endpoint-disabled': { status: 403, page: false, ordinary: true, headers: [] },
-  'ipv6-disabled': { status: 403, page: false, ordinary: true, headers: [] },
-  forwarded: { status: 403, page: false, ordinary: false, headers: [] },
-  'dated-token-path': { status: 403, page: false, ordinary: false, headers: [] },
-  'method-not-allowed': { status: 405, page: false, ordinary: true, headers: ['Allow', 'GET, HEAD'] },
-  'token-method': { status: 405, page: false, ordinary: true, headers: ['Allow', 'OPTIONS, PUT'] },
-  'report-method': { status: 405, page: false, ordinary: true, headers: ['Allow', 'PUT'] },
-  'phone-home-method': { status: 405, page: false, ordinary: true, headers: ['Allow', 'POST'] },
-  'report-too-large': { status: 413, page: false, ordinary: true, headers: [] },
-  'too-many-reports': { status: 429, page: false, ordinary: false, headers: ['Retry-After', '60'] },
-  'internal-error': { status: 500, page: false, ordinary: true, headers: [] },
-  'unknown-peer': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
-  'contested-address': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
-  'unconfirmed-address': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
-  'over-share': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
-  'hop-limit-failed': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
-  'not-signed': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
-  'too-many-waiting': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
-  'too-many-connections': { status: 503, page: true, ordinary: false, headers: RETRY_AFTER },
+  'malformed-target': { status: 400 },
+  'malformed-request': { status: 400 },
+  'headers-too-large': { status: 400 },
+  'request-timeout': { status: 400 },
+  'bad-token-ttl': { status: 400 },
+  'bad-audience': { status: 400 },
+  'bad-report': { status: 400, ordinary: true },
+  'token-required': { status: 401 },
+  'token-invalid': { status: 401 },
+  'not-found': { status: 404, ordinary: true },
+  'endpoint-disabled': { status: 403, ordinary: true },
+  'ipv6-disabled': { status: 403, ordinary: true },
+  forwarded: { status: 403 },
+  'dated-token-path': { status: 403 },
+  'method-not-allowed': { status: 405, ordinary: true, headers: ['Allow', 'GET, HEAD'] },
+  'token-method': { status: 405, ordinary: true, headers: ['Allow', 'OPTIONS, PUT'] },
+  'report-method': { status: 405, ordinary: true, headers: ['Allow', 'PUT'] },
+  'phone-home-method': { status: 405, ordinary: true, headers: ['Allow', 'POST'] },
+  'report-too-large': { status: 413, ordinary: true },
+  'too-many-reports': { status: 429, headers: ['Retry-After', '60'] },
+  'internal-error': { status: 500, ordinary: true },
+  'unknown-peer': { status: 503 },
+  'contested-address': { status: 503 },
+  'unconfirmed-address': { status: 503 },
+  'over-share': { status: 503 },
+  'hop-limit-failed': { status: 503 },
+  'not-signed': { status: 503 },
+  'too-many-waiting': { status: 503 },
+  'too-many-connections': { status: 503 },
 } as const satisfies Record<string, RefusalRow>
 
 export type RefusalReason = keyof typeof TABLE
@@ -57,7 +57,8 @@ export const REFUSALS = Object.keys(TABLE) as readonly RefusalReason[]
  * because it is logged elsewhere.
  */
 export function isOrdinary(refusal: RefusalReason): boolean {
-  return TABLE[refusal].ordinary
+  const { ordinary = false }: RefusalRow = TABLE[refusal]
+  return ordinary
 }
 
 export function statusOf(refusal: RefusalReason): number {
@@ -92,15 +93,12 @@ export function refusalText(refusal: RefusalReason): string {
   return `${lines.join('\r\n')}\r\n\r\n${body}`
 }
 
-function prepare({ status, page, headers }: RefusalRow): RefusalResponse {
-  const withoutBody = [...headers, 'Content-Type', 'text/plain', 'Content-Length', '0']
-  const body = page ? errorPage(status) : ''
-  return {
-    status,
-    body,
-    headers: page ? [...headers, 'Content-Type', 'text/html', 'Content-Length', String(body.length)] : withoutBody,
-    headersWithoutBody: withoutBody,
-  }
+function prepare({ status, headers = status === 503 ? ['Retry-After', '1'] : [] }: RefusalRow): RefusalResponse {
+  const headersWithoutBody = [...headers, 'Content-Type', 'text/plain', 'Content-Length', '0']
+  if (!WITH_PAGE.includes(status)) return { status, body: '', headers: headersWithoutBody, headersWithoutBody }
+  const body = errorPage(status)
+  const withBody = [...headers, 'Content-Type', 'text/html', 'Content-Length', String(body.length)]
+  return { status, body, headers: withBody, headersWithoutBody }
 }
 
 function errorPage(status: number): string {

@@ -88,7 +88,7 @@ export class RequestPipeline {
   serve(request: FastifyRequest, reply: FastifyReply): void {
     reply.hijack()
     const exchange = this.#identify(request, reply)
-    if (!this.guard.isOpen(exchange)) return
+    if (!this.guard.admitRequest(exchange)) return
     if (this.guard.takeFromShare(exchange)) this.#runSteps(exchange)
     else {
       const result = refused('over-share', 'unknown')

@@ -23,7 +23,7 @@ export async function startDaemon(config: Config, log: Log): Promise<Daemon> {
   const now = () => performance.now()
   const lock = await lockState(config.stateDirectory, LOCK_WAIT_MS, log)
   try {
-    const guestSide = await startGuestSide(config, log, now)
+    const guestSide = await startGuestSide(config, lock.disk, log, now)
     await sleep(FIRST_GUESTS_MS)
     const parts = { config, log, now, guestSide, disk: lock.disk }
     const daemon = await import('./background.ts')

@@ -92,15 +92,15 @@ export function buildGuestParts(
 }
 
 /**
- * Restores the view and opens the listeners. Rejects if one cannot be opened, and leaves nothing running. `now`:
- * monotonic, in ms.
+ * Restores the view and opens the listeners. Rejects if one cannot be opened, and leaves nothing running. `disk`:
+ * of the state directory. `now`: monotonic, in ms.
  */
-export async function startGuestSide(config: Config, log: Log, now: () => number): Promise<GuestSide> {
+export async function startGuestSide(config: Config, disk: Disk, log: Log, now: () => number): Promise<GuestSide> {
   const secrets = config.tokenKeys ?? [ownTokenKey(config.stateDirectory, log)]
   const identity = buildIdentity(config.identity, () => Date.now())
   const parts = buildGuestParts(config, secrets, identity, log, now)
   const { view, held, reports, shares } = parts
-  const state = await restoreState(config, secrets, view, reports, log)
+  const state = await restoreState(config, secrets, view, reports, disk, log)
   const connections = maxConnections(readLimits(), config.listen.length)
   const servers = config.listen.map(({ network }) =>
     buildGuestServer({ ...parts, network, maxConnections: connections }),
@@ -137,11 +137,13 @@ export async function restoreState(
   secrets: readonly Uint8Array[],
   view: View,
   reports: GuestReports,
+  disk: Disk,
   log: Log,
 ): Promise<Pick<GuestSide, 'owner' | 'keys' | 'restored'>> {
   const owner = stateOwner(store)
   const keys = stateKeys(store, secrets)
   const { changes, ...restored } = await restoreView({
+    disk,
     path: journalPath(stateDirectory),
     stale: new StaleMark(operatorSocket),
     owner,

@@ -10,6 +10,7 @@ import { join } from 'node:path'
 import type { Logger } from 'pino'
 import type { Config } from '../../src/imdsd/config.ts'
 import { RequestPipeline } from '../../src/imdsd/guest/server.ts'
+import { DISK } from '../../src/imdsd/journal/disk.ts'
 import { buildGuestParts, restoreState, type GuestParts, type GuestSide } from '../../src/imdsd/guest-side.ts'
 import type { Metrics } from '../../src/imdsd/metrics.ts'
 import { buildLaunchGate, type GateState } from '../../src/imdsd/operator/launch-gate.ts'
@@ -174,7 +175,7 @@ export class Hypervisor {
     const { view, reports } = guests
     const config = this.#config
     const log = this.#log()
-    const restoring = this.disk.lend(this.name, () => restoreState(config, this.#secrets, view, reports, log))
+    const restoring = this.disk.lend(this.name, () => restoreState(config, this.#secrets, view, reports, DISK, log))
     life.restoring = restoring
     const state = await restoring
     if (this.isUpgraded) life.dropDigests()

@@ -83,7 +83,7 @@ export class JournalWriter {
     return (this.#bytes - this.#createdBytes) / Math.max(SHORT_BYTES, this.#createdBytes)
   }
 
-  /** It is created. */
+  /** Ends the snapshot: what is appended since counts as growth. */
   beginAppending(): void {
     this.#createdBytes = this.#bytes
   }

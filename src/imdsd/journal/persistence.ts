@@ -6,7 +6,8 @@
  *        +---- a comparison cannot be written ---+   +--- a change, or the rewrite that it ------+
  *                                                         waits for, cannot be written
  *
- * `closed`: at the start. The journal on the disk has every change, or is not served, or there is none.
+ * `closed`: at the start. The journal on the disk has every change, or is not served, or there is none. A change waits
+ * for a rewrite; one that is served is rewritten after a resync too.
  * `open`: changes are appended. It is rewritten beside that when they are longer than what was written first, and soon
  * after a change that removes user-data.
  * `lost`: the disk failed or took too long, and the journal was deleted: the next start serves nothing until the store
@@ -23,9 +24,9 @@ import type { Disk } from './disk.ts'
 import { encodeChange } from './encoding.ts'
 import { JournalName } from './journal-name.ts'
 import type { JournalWriter } from './journal-writer.ts'
-import { changesFor, type Restored } from './restore.ts'
-import { Rewrite } from './rewrite.ts'
-import { buildRewriteSchedule, type RewriteSchedule } from './rewrite-schedule.ts'
+import type { Restored } from './restore.ts'
+import { Rewrite, snapshotOf } from './rewrite.ts'
+import { RewriteSchedule } from './rewrite-schedule.ts'
 import type { StaleMark } from './stale-mark.ts'
 import type { StateKeys, StateOwner } from './state-files.ts'
 
@@ -36,7 +37,7 @@ export interface JournalProblem {
 }
 
 /** A journal that has grown by more (see `growth`) is rewritten, or must be before a further change. */
-const [LONG, TOO_LONG] = [1, 4]
+const [REWRITE_AT_GROWTH, WAIT_AT_GROWTH] = [1, 4]
 /** If a rewrite misses more, changes wait for it: they are kept in memory. */
 const MAX_MISSED_BYTES = 64 * 1024 * 1024
 
@@ -90,7 +91,7 @@ export class Persistence implements ChangeLog {
 
   constructor(parts: PersistenceParts) {
     this.#parts = parts
-    this.#schedule = buildRewriteSchedule(parts.retryMs, () => this.#wantRewrite())
+    this.#schedule = new RewriteSchedule(parts.retryMs, () => this.#wantRewrite())
     this.#name = new JournalName(parts.disk, parts.path, parts.stale)
     this.#state = { kind: 'closed', isServed: parts.restored.journal === 'served' }
     this.#isComplete = parts.restored.isComplete
@@ -140,7 +141,7 @@ export class Persistence implements ChangeLog {
       /* the disk hangs, and that is reported */
     }
     this.#end(this.#rewrite?.drop(), closed(this.#state))
-    await inTime(this.#ending ?? Promise.resolve(), this.#parts.timeoutMs).catch(() => undefined) // the same
+    await inTime(this.#ending ?? Promise.resolve(), this.#parts.timeoutMs).catch(() => undefined) // the disk hangs: reported
   }
 
   /** The loop: brings a group of changes to the disk. Called while no other change waits to be applied. */
@@ -201,7 +202,7 @@ export class Persistence implements ChangeLog {
     void journal.close().catch(() => undefined) // it is replaced
   }
 
-  /** The journal has all changes again, or is given up. */
+  /** Rewrites the journal before a change is applied. Rejects if that fails. */
   async #rewriteNow(): Promise<void> {
     if (this.#rewrite !== undefined) await this.#finishInTime(this.#rewrite)
     if (!this.#mustWait()) return
@@ -213,7 +214,7 @@ export class Persistence implements ChangeLog {
   #startRewrite(): Rewrite {
     const { disk, path, owner, keys, view, reportsOf } = this.#parts
     this.#isRewriteWanted = this.#isComparisonDue = false
-    const changes = changesFor(view, reportsOf, this.#comparedAtMs, this.#isComplete)
+    const changes = snapshotOf(view, reportsOf, this.#comparedAtMs, this.#isComplete)
     return (this.#rewrite = new Rewrite({ disk, path, owner, keys, changes, onEnd: () => this.#queue.wake() }))
   }
 
@@ -233,7 +234,7 @@ export class Persistence implements ChangeLog {
       const journal = await inTime(rewrite.complete(), timeoutMs)
       isNaming = true
       await inTime(this.#name.give(), timeoutMs)
-      if (this.#state.kind === 'open') void this.#state.journal.close().catch(() => undefined) // all of it was flushed
+      if (this.#state.kind === 'open') void this.#state.journal.close().catch(() => undefined) // the former journal, which was flushed
       this.#state = { kind: 'open', journal }
     } catch (error) {
       journalRewrites.inc({ result: 'failed' })
@@ -273,13 +274,13 @@ export class Persistence implements ChangeLog {
 
   /** A change is not applied before a rewrite. */
   #mustWait(): boolean {
-    if (this.#state.kind === 'closed' || growthOf(this.#state) > TOO_LONG) return true
+    if (this.#state.kind === 'closed' || growthOf(this.#state) > WAIT_AT_GROWTH) return true
     return this.#rewrite !== undefined && this.#rewrite.missedBytes > MAX_MISSED_BYTES
   }
 
   #isRewriteDue(): boolean {
     if (this.#rewrite !== undefined || this.#ending !== undefined) return false
-    if (this.#isRewriteWanted || (growthOf(this.#state) > LONG && this.#problem === undefined)) return true
+    if (this.#isRewriteWanted || (growthOf(this.#state) > REWRITE_AT_GROWTH && this.#problem === undefined)) return true
     // a journal that is not served stays until the view changes
     return this.#state.kind === 'closed' && this.#state.isServed && this.#isComparisonDue
   }

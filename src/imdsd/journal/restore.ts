@@ -4,13 +4,13 @@
  * A journal that can never be served is deleted, since it may have user-data. One of another owner or key, or of
  * another time, stays until the first change of the view, which replaces it.
  */
-import { accessSync, closeSync, constants, existsSync, readdirSync, rmSync, statSync } from 'node:fs'
+import { accessSync, closeSync, constants, existsSync, readdirSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type { Reports } from '../../metadata/reports.ts'
 import { openRegularFileSync } from '../../runtime/regular-file.ts'
 import type { Log } from '../../runtime/log-codes.ts'
 import type { View } from '../view/view.ts'
-import { DISK } from './disk.ts'
+import type { Disk } from './disk.ts'
 import { changesOf, checkOf, type Comparison, type JournalChange } from './encoding.ts'
 import { JournalReader } from './journal.ts'
 import type { StaleMark } from './stale-mark.ts'
@@ -30,6 +30,7 @@ export interface Restored {
 }
 
 interface RestoreParts {
+  readonly disk: Disk
   /** Of the journal. */
   readonly path: string
   readonly stale: StaleMark
@@ -42,14 +43,14 @@ interface RestoreParts {
 
 /** Reads the journal. Never rejects. */
 export async function restoreView(parts: RestoreParts): Promise<Restored> {
-  const { path, log } = parts
+  const { disk, path, log } = parts
   const facts: Record<string, unknown> = { path } // for the log
   try {
     return (await restore(parts, facts)) ?? nothing('none')
   } catch (error) {
     const reason = (error as Error).message
     if (error instanceof RejectedJournal)
-      return nothing((await reject(path, { ...facts, reason }, log)) ? 'none' : 'unserved')
+      return nothing((await reject(disk, path, { ...facts, reason }, log)) ? 'none' : 'unserved')
     log.warn(
       { code: 'journal-not-served', ...facts, ...(error instanceof Mismatch ? { reason } : { err: error }) },
       error instanceof Mismatch
@@ -68,17 +69,17 @@ function nothing(journal: 'unserved' | 'none'): Restored {
 
 /** Adds to `facts` what is known of the journal. Undefined: there is none. */
 async function restore(
-  { path, stale, owner, keys, maxAgeMs, nowMs, log }: RestoreParts,
+  { disk, path, stale, owner, keys, maxAgeMs, nowMs, log }: RestoreParts,
   facts: Record<string, unknown>,
 ): Promise<Restored | undefined> {
   const directory = dirname(path)
-  // also a directory
   for (const name of leftFiles(existsSync(directory) ? readdirSync(directory) : []))
-    rmSync(join(directory, name), { force: true, recursive: true })
+    await disk.remove(join(directory, name))
   const found = statSync(path, { throwIfNoEntry: false })
   if (found === undefined) return undefined
   facts['bytes'] = found.size
   accessSync(directory, constants.W_OK)
+  await disk.makeDirectory(path) // rejects without the lock
   if (stale.isSet)
     throw new RejectedJournal('the last daemon served more than it has, and could neither write nor delete')
   const { changes, compared, lostBytes } = await readChanges(path, owner, keys)
@@ -91,7 +92,7 @@ async function restore(
     throw new Mismatch(
       'it is from the future by more than IMDS_JOURNAL_MAX_AGE_SECONDS: the clock of this hypervisor is behind',
     )
-  await DISK.syncDirectory(path) // else a power failure could take back the name of what is served
+  await disk.syncDirectory(path) // else a power failure could take back the name of what is served
   if (lostBytes > 0)
     log.warn(
       { code: 'journal-torn', path, lostBytes },
@@ -150,36 +151,11 @@ export function replay(
   }
 }
 
-/**
- * The changes that make a view, but for what is unconfirmed. They are taken one by one, while it changes: those since the
- * first must follow, and then what is unconfirmed.
- */
-export function changesFor(
-  view: View,
-  reportsOf: (id: string) => Reports | undefined,
-  atMs: number,
-  isComplete: boolean,
-): Iterable<JournalChange> {
-  const { floor, removed, freed } = view.removals
-  const removals = [...removed] // a comparison meanwhile would forget some
-  return (function* () {
-    if (freed.length > 0) yield { kind: 'freed', ranges: freed }
-    for (const [id, order] of removals) yield { kind: 'remove', id, order }
-    for (const { record } of view.instances()) {
-      const { id } = record.instance
-      yield { kind: 'replace', record }
-      const reports = reportsOf(id)
-      if (reports !== undefined) yield { kind: 'reported', id, reports }
-    }
-    yield { kind: 'compared', atMs, isComplete, floor }
-  })()
-}
-
 /** Deletes a journal that can never be served. True if it is gone. */
-async function reject(path: string, facts: object, log: Log): Promise<boolean> {
+async function reject(disk: Disk, path: string, facts: object, log: Log): Promise<boolean> {
   try {
-    await DISK.remove(path)
-    await DISK.syncDirectory(path)
+    await disk.remove(path)
+    await disk.syncDirectory(path)
     log.warn(
       { code: 'journal-rejected', ...facts },
       'the journal of the view was rejected and deleted; guests get 503 until the store answers',

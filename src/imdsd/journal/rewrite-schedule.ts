@@ -1,7 +1,7 @@
 /**
- * When the next rewrite is due: soon after a removal of user-data, so that several share it; and after a pause, if the
- * disk has failed. A pause after a rewrite is ten times as long as the rewrite, so rewrites take at most about a tenth
- * of the time.
+ * When the rewrite after removals of user-data is due: soon, so that several share it; and after a pause, if the disk has
+ * failed. The pause after a rewrite is ten times as long as the rewrite, so such rewrites take at most about a tenth of
+ * the time.
  */
 
 /** How long a rewrite waits after a request, in ms. */
@@ -9,41 +9,45 @@ const DELAY_MS = 200
 /** The longest pause after a rewrite, in ms. */
 const MAX_PAUSE_MS = 30_000
 
-export interface RewriteSchedule {
-  request(): void
-  noteRewrite(tookMs: number): void
-  /** The disk has failed. */
-  noteFailure(): void
-  /** Ends. True if a rewrite was scheduled. */
-  stop(): boolean
-}
+export class RewriteSchedule {
+  readonly #retryMs: number
+  readonly #onDue: () => void
+  #timer: NodeJS.Timeout | undefined
+  #pauseMs = 0
+  #isStopped = false
 
-/** `retryMs`: the pause after a failure. */
-export function buildRewriteSchedule(retryMs: number, onDue: () => void): RewriteSchedule {
-  let timer: NodeJS.Timeout | undefined
-  let pauseMs = 0
-  let isStopped = false
-
-  const dueIn = (delayMs: number) => {
-    if (timer !== undefined || isStopped) return
-    timer = setTimeout(() => {
-      timer = undefined
-      onDue()
-    }, delayMs)
+  /** `retryMs`: the pause after a failure. */
+  constructor(retryMs: number, onDue: () => void) {
+    this.#retryMs = retryMs
+    this.#onDue = onDue
   }
-  return {
-    request: () => dueIn(DELAY_MS + pauseMs),
-    noteRewrite: (tookMs) => {
-      pauseMs = Math.min(10 * tookMs, MAX_PAUSE_MS)
-    },
-    noteFailure: () => {
-      pauseMs = retryMs
-      dueIn(retryMs)
-    },
-    stop: () => {
-      isStopped = true
-      clearTimeout(timer)
-      return timer !== undefined
-    },
+
+  request(): void {
+    this.#dueIn(DELAY_MS + this.#pauseMs)
+  }
+
+  noteRewrite(tookMs: number): void {
+    this.#pauseMs = Math.min(10 * tookMs, MAX_PAUSE_MS)
+  }
+
+  /** The disk has failed. */
+  noteFailure(): void {
+    this.#pauseMs = this.#retryMs
+    this.#dueIn(this.#retryMs)
+  }
+
+  /** Ends. True if a rewrite was scheduled. */
+  stop(): boolean {
+    this.#isStopped = true
+    clearTimeout(this.#timer)
+    return this.#timer !== undefined
+  }
+
+  #dueIn(delayMs: number): void {
+    if (this.#timer !== undefined || this.#isStopped) return
+    this.#timer = setTimeout(() => {
+      this.#timer = undefined
+      this.#onDue()
+    }, delayMs)
   }
 }

@@ -1,5 +1,8 @@
 /** A journal that is written beside changes, under a temporary name, to replace the present one. */
+import type { Reports } from '../../metadata/reports.ts'
+import type { View } from '../view/view.ts'
 import type { Disk } from './disk.ts'
+import type { JournalChange } from './encoding.ts'
 import { createJournal, type JournalContent, type JournalWriter } from './journal-writer.ts'
 import { temporaryOf } from './state-files.ts'
 
@@ -83,4 +86,29 @@ export class Rewrite {
     this.steps += 1
     if (this.#isDropped) throw new Error('the journal was given up')
   }
+}
+
+/**
+ * The changes that make a view, but for what is unconfirmed. They are taken one by one, while it changes: those since the
+ * first must follow, and then what is unconfirmed.
+ */
+export function snapshotOf(
+  view: View,
+  reportsOf: (id: string) => Reports | undefined,
+  atMs: number,
+  isComplete: boolean,
+): Iterable<JournalChange> {
+  const { floor, removed, freed } = view.removals
+  const removals = [...removed] // a comparison meanwhile would forget some
+  return (function* () {
+    if (freed.length > 0) yield { kind: 'freed', ranges: freed }
+    for (const [id, order] of removals) yield { kind: 'remove', id, order }
+    for (const { record } of view.instances()) {
+      const { id } = record.instance
+      yield { kind: 'replace', record }
+      const reports = reportsOf(id)
+      if (reports !== undefined) yield { kind: 'reported', id, reports }
+    }
+    yield { kind: 'compared', atMs, isComplete, floor }
+  })()
 }

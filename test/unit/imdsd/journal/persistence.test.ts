@@ -14,6 +14,7 @@ import '../../../support/fixtures/equal-bytes.ts'
 import { generateRecord } from '../../../support/fixtures/generated-records.ts'
 import { anInstance } from '../../../support/fixtures/instance.ts'
 import { aCipher } from '../../../support/fixtures/record-keys.ts'
+import { DISK } from '../../../../src/imdsd/journal/disk.ts'
 import { diskWith, type Around, type Operation } from '../../../support/fixtures/state-disk.ts'
 import { collectLog } from '../../../support/fixtures/collected-log.ts'
 import { temporaryDirectory } from '../../../support/fixtures/temporary-directory.ts'
@@ -92,7 +93,7 @@ class Daemon {
   static async start({ waitsForRules = false, ...parts }: Options = {}, nowMs = Date.now()): Promise<Daemon> {
     const daemon = new Daemon(waitsForRules)
     const { owner = OWNER, keys = PLAIN } = parts
-    const restored = await restoreView({ path, stale, owner, keys, maxAgeMs: DAY_MS, nowMs, log: logger })
+    const restored = await restoreView({ disk: DISK, path, stale, owner, keys, maxAgeMs: DAY_MS, nowMs, log: logger })
     replay(restored.changes, daemon.view, (id, all) => daemon.#keep(id, all))
     const counter = (of: 'rewrites' | 'writes') => ({
       inc: ({ result }: { result: 'written' | 'failed' }) => void (counts[of][result] += 1),
@@ -514,7 +515,16 @@ test('a journal under a former key is read, and written with the new one after a
 
 test('the journal has the time of the last comparison, and whether there was one', async () => {
   const read = () =>
-    restoreView({ path, stale, owner: OWNER, keys: PLAIN, maxAgeMs: DAY_MS, nowMs: Date.now(), log: logger })
+    restoreView({
+      disk: DISK,
+      path,
+      stale,
+      owner: OWNER,
+      keys: PLAIN,
+      maxAgeMs: DAY_MS,
+      nowMs: Date.now(),
+      log: logger,
+    })
   const daemon = await start({ comparedAtMs: Date.now() - 7_200_000 })
   await daemon.put(state(1, 1))
   expect(await read()).toMatchObject({ isComplete: false, ageMs: expect.closeTo(7_200_000, -4) as number })

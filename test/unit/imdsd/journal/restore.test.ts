@@ -1,13 +1,15 @@
 /** Which journals a start serves, and what it does with the others. */
-import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeEach, expect, test, vi } from 'vitest'
 import { RECORD_FORM, rangesOf } from '../../../../src/metadata/instance.ts'
 import { DISK } from '../../../../src/imdsd/journal/disk.ts'
 import type { JournalChange } from '../../../../src/imdsd/journal/encoding.ts'
 import { createJournal } from '../../../../src/imdsd/journal/journal-writer.ts'
-import { changesFor, replay, restoreView } from '../../../../src/imdsd/journal/restore.ts'
+import { replay, restoreView } from '../../../../src/imdsd/journal/restore.ts'
+import { snapshotOf } from '../../../../src/imdsd/journal/rewrite.ts'
 import { StaleMark } from '../../../../src/imdsd/journal/stale-mark.ts'
+import { lockState } from '../../../../src/imdsd/journal/state-lock.ts'
 import { journalPath, type StateKeys } from '../../../../src/imdsd/journal/state-files.ts'
 import type { ValidRecord } from '../../../../src/imdsd/view/validate.ts'
 import { View } from '../../../../src/imdsd/view/view.ts'
@@ -37,8 +39,9 @@ beforeEach(() => {
   log = []
 })
 
-const read = (nowMs = Date.now()) =>
+const read = (nowMs = Date.now(), disk = DISK) =>
   restoreView({
+    disk,
     path,
     stale: new StaleMark(join(directory, 'operator.sock')),
     owner: OWNER,
@@ -65,7 +68,7 @@ test('E3: a range that its last owner left before a rewrite is not given to a re
   const view = new View({}, () => 0, false)
   view.replace({ ...record, order: 5 })
   view.remove(record.instance.id, 6)
-  await writeChanges([...changesFor(view, () => undefined, Date.now(), true)])
+  await writeChanges([...snapshotOf(view, () => undefined, Date.now(), true)])
   const restored = new View({}, () => 0, false)
   replay((await read()).changes, restored, () => undefined)
   const rangesAt = (order: number) => {
@@ -112,6 +115,21 @@ test('what a kill or a former version has left is deleted at the start', async (
     writeFileSync(join(directory, name), 'S3CRET')
   expect((await read()).changes).toEqual(changes)
   expect(readdirSync(directory)).toEqual(['token-key', 'view.journal', 'view.lock'])
+})
+
+test('without the lock a start serves and deletes nothing: another daemon may use the files', async () => {
+  await write()
+  writeFileSync(`${path}.tmp`, 'a rewrite of the other daemon')
+  mkdirSync(join(directory, 'view.lock'))
+  const { disk } = await lockState(
+    directory,
+    0,
+    collectLog(() => log),
+  )
+  const names = readdirSync(directory)
+  expect([(await read(Date.now(), disk)).journal, readdirSync(directory)]).toEqual(['unserved', names])
+  rmSync(`${path}.tmp`)
+  expect((await read(Date.now(), disk)).journal).toBe('unserved')
 })
 
 test('a directory in place of the journal does not hold up the start, and stays', async () => {

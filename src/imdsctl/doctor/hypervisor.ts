@@ -12,7 +12,7 @@ import type { FileState } from '../../imdsd/conditions/state.ts'
 import { stateOf, unseen } from '../../imdsd/state-watch.ts'
 import type { DoctorState } from './hypervisor-state.ts'
 
-/** The daemon waits for its first document for 5 s. */
+/** The daemon waits for its first document for 3 s. */
 const DAEMON_TIMEOUT_MS = 7_000
 
 /**

@@ -7,7 +7,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { TurnBudget } from '../../limits/turn-budget.ts'
-import { isOneAddress, splitPrefix } from '../../metadata/address.ts'
+import { splitPrefix } from '../../metadata/address.ts'
 import type { Instance } from '../../metadata/instance.ts'
 import { LinkNames, type LinkName } from './link.ts'
 import type { FirewallGuest, FirewallInterface, FirewallListener, FirewallDocument } from './document.ts'
@@ -158,13 +158,6 @@ export class FirewallDocuments {
 
   linkOf(nic: FirewallInterface | Instance['interfaces'][number]): LinkName {
     return this.#links.nameOf(nic)
-  }
-
-  /** Whether the rules can tell each listener of the networks of an instance. */
-  hasListenersOf(instance: Instance): boolean {
-    const networks = new Set(instance.interfaces.map(({ network }) => network))
-    const isKept = ({ network, address }: FirewallListener) => isOneAddress(address) || !networks.has(network)
-    return this.#listeners?.listeners.every(isKept) === true
   }
 
   /** Builds a document if the view has changed since the newest one. */

@@ -78,7 +78,7 @@ export class Firewall {
 
   /** True if the rules enforce the hop limit of this instance's session tokens (contract D6). */
   limitsHops(instance: Instance): boolean {
-    return this.documents.hasListenersOf(instance) && this.#isApplied(instance)
+    return this.#parts.required && this.#isApplied(instance)
   }
 
   /** Why the guest of this record cannot be started yet, or undefined: all of it is confirmed, and freshly. */

@@ -92,7 +92,7 @@ export const QUESTIONS = {
   }),
   /**
    * The firewall's document. With a report of the firewall agent the daemon answers once the
-   * document has another version than the applied one, or after 5 s. Status 503: the daemon has none yet.
+   * document has another version than the applied one, or after 3 s. Status 503: the daemon has none yet.
    */
   firewall: (report: AgentReport | undefined): DaemonQuestion<FirewallDocument> => ({
     path: PATHS.firewall,

@@ -45,7 +45,7 @@ export interface TcpBounds {
 
 /** Loopback addresses may always use the TCP listener. */
 const THIS_HOST = ['127.0.0.0/8', '::1/128']
-/** A connection on which nothing moves is closed after this time, in ms. The slowest response waits for 5 s. */
+/** A connection on which nothing moves is closed after this time, in ms. The slowest response waits for 3 s. */
 const IDLE_MS = 15_000
 
 /**
@@ -84,9 +84,9 @@ export function buildTcpServer(
  *                       200 with an Explanation; 400 if it is not an address or not the name of a network
  *   GET /explain?id=ID  200 with an InstanceExplanation, 404 with one when the instance is not served here; 400 if it is
  *                       not an id
- *   GET /firewall       200 with the FirewallDocument; 503 when there is none yet, after 5 s
+ *   GET /firewall       200 with the FirewallDocument; 503 when there is none yet, after 3 s
  *   POST /firewall      the same with the report of the firewall agent (firewall/agent-report.ts): the response is sent
- *                       once the document has another version than the applied one, or after 5 s; 400 if it is not a
+ *                       once the document has another version than the applied one, or after 3 s; 400 if it is not a
  *                       report
  *
  * 421 if the Host header is a name other than localhost (pages/access.ts): ssh can forward a port to the socket, and a

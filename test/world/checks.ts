@@ -55,6 +55,8 @@ class Known {
   readonly acts = new Map<string, number>()
   /** Place -> the last owner that the view gave it to, with the publish that it had then: earlier claims are lost. */
   readonly owners = new Map<string, { readonly id: string; readonly act: number }>()
+  /** Place -> the publish of an owner that its files may still know. */
+  readonly former = new Map<string, number>()
   readonly served = new Set<string>()
   checked: Life | undefined
   /** The next life must serve the same. */
@@ -75,10 +77,12 @@ class Known {
   /** When its files were lost. */
   forgotAtMs = 0
 
-  /** Its files are lost: it knows nothing of before. */
-  forget(nowMs: number): void {
+  /** Its files are lost, or are older than its view: it need know nothing of before. */
+  forget(nowMs: number, mayKnow: boolean): void {
     this.forgotAtMs = nowMs
     this.acts.clear()
+    if (!mayKnow) this.former.clear()
+    else for (const [place, { act }] of this.owners) this.former.set(place, act)
     this.owners.clear()
   }
 }
@@ -146,7 +150,7 @@ export class Checks {
     if (known.isStale) {
       // such a disk has kept nothing, and the mark of that was in memory
       known.reached.clear()
-      known.forget(this.#time.nowMs)
+      known.forget(this.#time.nowMs, true)
       known.served.clear()
       this.#stopMachines(({ hypervisor }) => hypervisor === name)
     }
@@ -247,7 +251,7 @@ export class Checks {
       if (journal === 'none') known.isStale = false
       known.served.clear()
       known.writtenAtMs = [this.#time.wallMs()]
-      known.forget(this.#time.nowMs) // nothing is left that knows
+      known.forget(this.#time.nowMs, false) // nothing is left that knows
       this.reports.forget(({ hypervisor }) => hypervisor === name)
       this.#stopMachines(({ hypervisor }) => hypervisor === name)
       this.#forgetSenders(name)
@@ -345,7 +349,7 @@ export class Checks {
   }
 
   /** No address goes back to an earlier owner. */
-  #checkOwners(name: string, life: Life, { acts, owners }: Known): void {
+  #checkOwners(name: string, life: Life, { acts, owners, former }: Known): void {
     const { primary } = this.#store
     const index = primary.index(name)
     for (const place of PLACES) {
@@ -355,15 +359,16 @@ export class Checks {
       const hasIt = index.has(owner) && life.digestOf(owner) === index.get(owner)
       const actOf = (one: string) => acts.get(one) ?? 0
       // not if this change gives it to one that was published later, which a store that went back does not have
-      if (hasIt && id !== owner && actOf(owner) >= Math.max(actOf(id), owners.get(place)?.act ?? 0))
+      const last = Math.max(owners.get(place)?.act ?? 0, former.get(place) ?? 0)
+      if (hasIt && id !== owner && actOf(owner) >= Math.max(actOf(id), last))
         this.#time.break(`the present owner has its address: ${name} gives ${place} to ${id}, not ${owner}`)
       if (!IDS.includes(id)) continue
-      const [act, last] = [actOf(id), owners.get(place)]
-      if (last !== undefined && last.id !== id && act < last.act)
+      const [act, before] = [actOf(id), owners.get(place)]
+      if (before !== undefined && before.id !== id && act < before.act)
         this.#time.break(
-          `no address is served with data of an earlier owner: ${name} gives ${place} to ${id} (act ${act}) after ${last.id} (act ${last.act})`,
+          `no address is served with data of an earlier owner: ${name} gives ${place} to ${id} (act ${act}) after ${before.id} (act ${before.act})`,
         )
-      owners.set(place, { id, act: Math.max(act, last?.id === id ? last.act : 0) })
+      owners.set(place, { id, act: Math.max(act, before?.id === id ? before.act : 0) })
     }
   }
 

@@ -1,6 +1,6 @@
 /**
  * The public documents of an issuer, from which verifiers of identity tokens get its keys (OpenID Connect Discovery 1.0,
- * 4). imds-api serves them for its region; `imdsctl identity jwks` writes them as files.
+ * 4). imds-api serves them for its region; `imdsctl jwks` writes them as files.
  */
 import { exportJWK, type JWK } from 'jose'
 import type { KeyObject } from 'node:crypto'

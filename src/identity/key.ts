@@ -33,7 +33,7 @@ export function parseIdentityKey(text: string): Parsed<KeyObject, string> {
     ok: false,
     faults: [
       `names a file that is not one private key in PEM without a passphrase: RSA of ${RSA_BITS.least} to ` +
-        `${RSA_BITS.most} bits, or EC of the curve P-256 (imdsctl identity init makes one)`,
+        `${RSA_BITS.most} bits, or EC of the curve P-256 (docs/configuration.md#identity-keys makes one)`,
     ],
   }
 }

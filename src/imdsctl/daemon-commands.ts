@@ -1,9 +1,8 @@
 /** The commands of imdsctl that ask the daemon of this hypervisor, or work on the hypervisor itself. */
-import { Argument, Option, type Command } from 'commander'
+import { Option, type Command } from 'commander'
 import type { FirewallOptions } from './firewall-agent/agent.ts'
 import { operatorSocketOf } from '../imdsd/operator/paths.ts'
 import { checkId } from './failure.ts'
-import type { IDENTITY_ACTIONS, IdentityOptions } from './identity.ts'
 import { contextOf, wholeNumber, type Runner } from './runner.ts'
 
 const ID = 'such as srv-x1y2z'
@@ -15,7 +14,7 @@ export function addDaemonCommands(program: Command, runner: Runner): void {
   addGuestCommands(program, runner)
   addReports(program, runner)
   addDoctorCommands(program, runner)
-  addIdentity(program, runner)
+  addJwks(program, runner)
   addFirewall(program, runner)
 }
 
@@ -105,23 +104,15 @@ function addDoctorCommands(program: Command, runner: Runner): void {
       )
 }
 
-function addIdentity(program: Command, { output, work }: Runner): void {
+function addJwks(program: Command, { output, work }: Runner): void {
   program
-    .command('identity')
-    .description('make the key for identity documents and tokens of guests, or publish the keys of an issuer')
-    .addArgument(
-      new Argument(
-        '<action>',
-        'init: write a new key and its certificate into the directory. jwks: write the public documents of an issuer ' +
-          'into it, which its web server serves',
-      ).choices(['init', 'jwks'] satisfies (typeof IDENTITY_ACTIONS)[number][]),
-    )
-    .argument('<directory>', 'init makes it if it is missing, and never overwrites a file')
-    .argument('[path...]', 'jwks: the certificate of each key that signs tokens, or will soon')
-    .option('--ec', 'init: a key of the curve P-256, which signs tokens but no documents')
-    .addOption(new Option('--issuer <url>', 'jwks: the issuer of the tokens').env('IMDS_IDENTITY_ISSUER'))
-    .action((action: (typeof IDENTITY_ACTIONS)[number], directory: string, files: string[], options: IdentityOptions) =>
-      work(async () => (await import('./identity.ts')).identity(output, action, directory, files, options)),
+    .command('jwks')
+    .description('write the public documents of an issuer of identity tokens, which its web server serves')
+    .argument('<directory>', 'where to write them')
+    .argument('<path...>', 'the certificate of each key that signs tokens, or will soon')
+    .addOption(new Option('--issuer <url>', 'the issuer of the tokens').env('IMDS_IDENTITY_ISSUER'))
+    .action((directory: string, files: string[], { issuer }: { issuer?: string }) =>
+      work(async () => (await import('./jwks.ts')).publishKeys(output, directory, files, issuer)),
     )
 }
 

@@ -9,6 +9,7 @@ import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
 import t from 'tap'
 import { openStore } from '../../src/store/open.ts'
+import { KEY_KINDS, makeIdentity, type IdentityFiles } from '../support/fixtures/identity.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { IMDSCTL } from '../support/programs/imds.ts'
@@ -35,18 +36,17 @@ print(json.dumps(jwt.decode(token, key, algorithms=['RS256'], audience=expected,
 let directory: string
 let daemon: TestDaemon
 let endpoint: string
-const keyFile = () => join(directory, 'identity-key.pem')
-const certificateFile = () => join(directory, 'identity-cert.pem')
+let files: IdentityFiles
 t.before(async () => {
   directory = testDirectory(t, { 'login.py': LOGIN, store: {} })
-  execFileSync(process.execPath, [IMDSCTL, 'identity', 'init', directory])
+  files = makeIdentity(KEY_KINDS.rsa, directory)
   const store = `file:${join(directory, 'store')}`
   const interfaces = [{ id: 'int-a', macAddress: '02:24:19:00:00:ee', ipv4Addresses: ['127.0.0.1/8'] }]
   await (await openStore({ url: store })).put(anInstance({ interfaces }))
   daemon = await startDaemon(t, {
     IMDS_STORE: store,
-    IMDS_IDENTITY_KEY_FILE: keyFile(),
-    IMDS_IDENTITY_CERT_FILE: certificateFile(),
+    IMDS_IDENTITY_KEY_FILE: files.keyFile,
+    IMDS_IDENTITY_CERT_FILE: files.certificateFile,
     IMDS_IDENTITY_ISSUER: ISSUER,
   })
   endpoint = `http://127.0.0.1:${daemon.guestPort}`
@@ -58,7 +58,7 @@ t.test(
   { skip: without('python3-jwt', 'python3-cryptography') },
   async (t) => {
     const web = join(directory, 'web')
-    execFileSync(process.execPath, [IMDSCTL, 'identity', 'jwks', web, certificateFile(), '--issuer', ISSUER])
+    execFileSync(process.execPath, [IMDSCTL, 'jwks', web, files.certificateFile, '--issuer', ISSUER])
     const server = createServer((_request, response) => response.end(readFileSync(join(web, 'jwks.json'))))
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
     t.teardown(() => server.close())

@@ -1,10 +1,8 @@
 /** H4 with the issuer of the region: the documents that imds-api publishes, and the token of a guest. */
-import { generateKeyPairSync } from 'node:crypto'
 import { rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { createLocalJWKSet, jwtVerify, type JSONWebKeySet } from 'jose'
 import t from 'tap'
-import { makeCertificate } from '../../src/identity/certificate.ts'
 import { readRegionIssuer } from '../../src/imds-api/auth/region-issuer.ts'
 import { KEY_KINDS, makeIdentity } from '../support/fixtures/identity.ts'
 import { aRegion, ONE } from '../support/fixtures/region.ts'
@@ -31,8 +29,8 @@ t.test('the keys of all certificates in the file are published, each once', asyn
 
 t.test('a certificate of a key that signs no tokens is refused', async (t) => {
   const certificateFile = join(testDirectory(t), 'certificates.pem')
-  const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-384' })
-  writeFileSync(certificateFile, rsa.certificate + makeCertificate(privateKey, Date.now()))
+  const other = makeIdentity(['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-384'], testDirectory(t))
+  writeFileSync(certificateFile, rsa.certificate + other.certificate)
   await t.rejects(readRegionIssuer({ url: URL, certificateFile }), { message: /^IMDS_API_IDENTITY_CERT_FILE has/ })
 })
 

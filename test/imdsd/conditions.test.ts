@@ -2,15 +2,14 @@
  * Each condition of imdsd, made on real parts: exactly those that are made are found, and the log, readyz, the metric,
  * doctor and the page say the same.
  */
-import { chmodSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { createPrivateKey } from 'node:crypto'
+import { chmodSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { CONDITIONS } from '../../src/imdsd/conditions/table.ts'
 import type { Readiness } from '../../src/imdsd/operator/documents.ts'
-import { makeCertificate } from '../../src/identity/certificate.ts'
 import type { CheckResult } from '../../src/runtime/check.ts'
 import { keysOf } from '../../src/store/redis/keys.ts'
+import { KEY_KINDS, makeCertificate, makeIdentity } from '../support/fixtures/identity.ts'
 import { aLocalInstance, loopback } from '../support/fixtures/instance.ts'
 import { openListeningSocket } from '../support/netns/listening-socket.ts'
 import { makeHypervisor, SERVICE, withoutNamespaces } from '../support/netns/namespaces.ts'
@@ -25,7 +24,6 @@ import { testDirectory } from '../support/test-directory.ts'
 import { openTestStore } from '../support/test-store.ts'
 
 const KEYS = keysOf('gb1')
-const YEAR_MS = 365.25 * 86_400_000
 const made = new Set<string>()
 
 type Within = readonly string[]
@@ -170,19 +168,16 @@ t.test('of the network around the daemon, and of its process', { skip: withoutNa
   const ip = (words: string) => must([...hypervisor.within, 'ip', ...words.split(' ')])
   await ip('address add 10.88.0.1/32 dev lo')
   const directory = testDirectory(t, { store: { 'srv-n1.json': JSON.stringify(aLocalInstance(1)) } })
-  await must([process.execPath, IMDSCTL, 'identity', 'init', join(directory, 'identity')])
-  const keyFile = join(directory, 'identity/identity-key.pem')
-  const key = createPrivateKey(readFileSync(keyFile))
-  const identity = (name: string, fromMs: number) => {
-    const certFile = join(directory, name)
-    writeFileSync(certFile, makeCertificate(key, fromMs))
-    return { IMDS_IDENTITY_KEY_FILE: keyFile, IMDS_IDENTITY_CERT_FILE: certFile }
-  }
+  const files = makeIdentity(KEY_KINDS.rsa, directory)
+  const identity = (name: string, days: number) => ({
+    IMDS_IDENTITY_KEY_FILE: files.keyFile,
+    IMDS_IDENTITY_CERT_FILE: makeCertificate(files, name, days),
+  })
   const env = { IMDS_STORE: `file:${directory}/store`, IMDS_FIREWALL: 'required', IMDS_LINK: 'tap-{interfaceId}' }
 
   const several = await startHost(
     t,
-    { ...env, IMDS_LISTEN: `red=${SERVICE}:80,blue=10.88.0.1:80`, ...identity('past.pem', Date.now() - 11 * YEAR_MS) },
+    { ...env, IMDS_LISTEN: `red=${SERVICE}:80,blue=10.88.0.1:80`, ...identity('past.pem', -1) },
     hypervisor.within,
   )
   await several.agree('two networks, no agent', 503, 'firewall-awaited', 'identity-invalid')
@@ -192,7 +187,7 @@ t.test('of the network around the daemon, and of its process', { skip: withoutNa
       ...env,
       IMDS_LISTEN: `${SERVICE}:8080`,
       IMDS_OPERATOR_LISTEN: `127.0.0.1:${several.daemon.operatorPort}`,
-      ...identity('ends.pem', Date.now() - 10 * YEAR_MS + 9 * 86_400_000),
+      ...identity('ends.pem', 9),
     },
     hypervisor.within,
   )

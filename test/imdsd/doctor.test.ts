@@ -2,7 +2,7 @@
  * `imdsctl doctor` and `imdsctl status` on a hypervisor with a daemon, a guest and Redis, and with each thing broken in
  * turn.
  */
-import { chmodSync, cpSync, readFileSync, symlinkSync, writeFileSync } from 'node:fs'
+import { chmodSync, cpSync, readFileSync, mkdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { openStore } from '../../src/store/open.ts'
@@ -10,6 +10,7 @@ import { formatFinding, type CheckResult } from '../../src/runtime/check.ts'
 import type { Readiness } from '../../src/imdsd/operator/documents.ts'
 import { CHECKS } from '../../src/imdsctl/doctor/checks.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
+import { KEY_KINDS, makeIdentity } from '../support/fixtures/identity.ts'
 import { startDaemon, until } from '../support/programs/daemon.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { must, run } from '../support/programs/processes.ts'
@@ -55,10 +56,11 @@ async function startHost(t: Test) {
   const directory = testDirectory(t, { password: 'a-secret\n', state: {} })
   chmodSync(join(directory, 'password'), 0o600)
   chmodSync(join(directory, 'state'), 0o700)
-  await must([process.execPath, IMDSCTL, 'identity', 'init', join(directory, 'identity')])
+  mkdirSync(join(directory, 'identity'))
+  const identity = makeIdentity(KEY_KINDS.rsa, join(directory, 'identity'))
   const env = {
-    IMDS_IDENTITY_KEY_FILE: join(directory, 'identity/identity-key.pem'),
-    IMDS_IDENTITY_CERT_FILE: join(directory, 'identity/identity-cert.pem'),
+    IMDS_IDENTITY_KEY_FILE: identity.keyFile,
+    IMDS_IDENTITY_CERT_FILE: identity.certificateFile,
     IMDS_STORE: redis.url.replace('//', '//imds-hv1@'),
     IMDS_REGION: 'gb1',
     IMDS_HYPERVISOR: 'hv1',
@@ -199,7 +201,7 @@ t.test(
     await broken([
       {
         found: /^failure configuration: IMDS_IDENTITY_CERT_FILE names a file that does not begin with a certificate/,
-        breakIt: () => writeFileSync(join(good, 'identity-cert.pem'), 'x'),
+        breakIt: () => writeFileSync(join(good, 'certificate.pem'), 'x'),
         repair: () => cpSync(`${good}-good`, good, { recursive: true }),
       },
     ])

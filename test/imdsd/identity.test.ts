@@ -3,15 +3,16 @@
  * the rotation of a key. test/contract/identity.test.ts has the rules.
  */
 import { spawnSync } from 'node:child_process'
-import { generateKeyPairSync } from 'node:crypto'
-import { cpSync, readFileSync, statSync } from 'node:fs'
+import { X509Certificate } from 'node:crypto'
+import { readFileSync, statSync } from 'node:fs'
+import { hostname } from 'node:os'
 import { join } from 'node:path'
 import { createLocalJWKSet, jwtVerify, type JSONWebKeySet } from 'jose'
 import t, { type Test } from 'tap'
-import { makeCertificate } from '../../src/identity/certificate.ts'
 import { openStore } from '../../src/store/open.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
+import { KEY_KINDS, makeCertificate, makeIdentity, type IdentityFiles } from '../support/fixtures/identity.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { exchange } from '../support/fixtures/socket.ts'
 import { testDirectory } from '../support/test-directory.ts'
@@ -31,9 +32,9 @@ t.before(async () => {
 
 const run = (...args: string[]) => imdsctl(args)
 
-const keysIn = (directory: string) => ({
-  IMDS_IDENTITY_KEY_FILE: join(directory, 'identity-key.pem'),
-  IMDS_IDENTITY_CERT_FILE: join(directory, 'identity-cert.pem'),
+const settingsOf = ({ keyFile, certificateFile }: Pick<IdentityFiles, 'keyFile' | 'certificateFile'>) => ({
+  IMDS_IDENTITY_KEY_FILE: keyFile,
+  IMDS_IDENTITY_CERT_FILE: certificateFile,
 })
 
 async function aDaemon(t: Test, env: Record<string, string>): Promise<TestDaemon> {
@@ -49,15 +50,13 @@ async function tokenOf({ guestPort }: TestDaemon): Promise<string> {
   return (await exchange(guestPort, get)).body
 }
 
-t.test('H3: openssl verifies, by the documented commands, what a key of imdsctl identity init signs', async (t) => {
-  const directory = join(testDirectory(t), 'new')
-  t.match(await run('identity', 'init', directory), { status: 0, stderr: '' })
-  for (const file of ['identity-key.pem', 'identity-cert.pem'])
-    t.equal(statSync(join(directory, file)).mode & 0o777, 0o600, file)
-  const daemon = await aDaemon(t, keysIn(directory))
+t.test('H3: openssl verifies, by the documented commands, what a key signs', async (t) => {
+  const directory = testDirectory(t)
+  const files = makeIdentity(KEY_KINDS.rsa, directory)
+  const daemon = await aDaemon(t, settingsOf(files))
   const recipe = executed('docs/guests.md', 'identity document')
     .replaceAll('169.254.169.254', `127.0.0.1:${daemon.guestPort}`)
-    .replaceAll('identity-cert.pem', keysIn(directory).IMDS_IDENTITY_CERT_FILE)
+    .replaceAll('identity-cert.pem', files.certificateFile)
   const { status, stdout } = spawnSync('sh', ['-euc', recipe], { encoding: 'utf8', cwd: directory })
   t.equal(status, 0)
   t.match(stdout, /^Verified OK\n\{\n {2}"accountId" : "acc-xyz12"/)
@@ -68,29 +67,21 @@ t.test('H3: openssl verifies, by the documented commands, what a key of imdsctl 
   )
 })
 
-t.test('imdsctl never overwrites a key', async (t) => {
-  const directory = testDirectory(t, { 'identity-cert.pem': 'mine' })
-  t.match(await run('identity', 'init', directory), { status: 64, stderr: /identity-cert.pem exists/ })
-  t.throws(() => statSync(join(directory, 'identity-key.pem')))
-  t.match(await run('identity', 'init', directory, 'more'), { status: 64 })
-  t.equal(readFileSync(join(directory, 'identity-cert.pem'), 'utf8'), 'mine')
-})
-
 t.test('H4: a token is accepted before, during and after the rotation of a key', async (t) => {
-  const [old, next, web] = ['old', 'next', 'web'].map((name) => join(t.testdirName, name)) as [string, string, string]
-  testDirectory(t, {})
-  t.equal((await run('identity', 'init', old)).status, 0)
-  t.equal((await run('identity', 'init', next, '--ec')).status, 0)
-  const publish = async (...directories: string[]) => {
-    const files = directories.map((directory) => keysIn(directory).IMDS_IDENTITY_CERT_FILE)
-    t.match(await run('identity', 'jwks', web, ...files, '--issuer', ISSUER), { status: 0, stderr: '' })
+  const directory = testDirectory(t, { old: {}, next: {} })
+  const web = join(directory, 'web')
+  const old = makeIdentity(KEY_KINDS.rsa, join(directory, 'old'))
+  const next = makeIdentity(KEY_KINDS.ec, join(directory, 'next'))
+  const publish = async (...identities: IdentityFiles[]) => {
+    const files = identities.map(({ certificateFile }) => certificateFile)
+    t.match(await run('jwks', web, ...files, '--issuer', ISSUER), { status: 0, stderr: '' })
     return createLocalJWKSet(JSON.parse(readFileSync(join(web, 'jwks.json'), 'utf8')) as JSONWebKeySet)
   }
   const first = await publish(old)
-  const before = await aDaemon(t, { ...keysIn(old), IMDS_IDENTITY_ISSUER: ISSUER })
+  const before = await aDaemon(t, { ...settingsOf(old), IMDS_IDENTITY_ISSUER: ISSUER })
   const oldToken = await tokenOf(before)
   const both = await publish(old, next)
-  const after = await aDaemon(t, { ...keysIn(next), IMDS_IDENTITY_ISSUER: ISSUER })
+  const after = await aDaemon(t, { ...settingsOf(next), IMDS_IDENTITY_ISSUER: ISSUER })
   const newToken = await tokenOf(after)
   t.equal((await after.get(`${BASE}/signature`)).status, 404, 'a key of P-256 signs no documents')
   const verify = (token: string, keys: Awaited<ReturnType<typeof publish>>) =>
@@ -116,13 +107,15 @@ t.test('H4: the documented commands make a key, publish an issuer, and fetch a t
     return stdout
   }
   shell(`chmod +x bin/imdsctl`)
-  const [init, jwks] = executed('docs/configuration.md', 'identity keys')
-    .replaceAll(/ \/(etc|srv)/g, ' $1')
-    .split('\n')
-  shell(init!)
-  cpSync(join(directory, 'etc/imds/identity/identity-cert.pem'), join(directory, 'identity-cert.pem'))
-  shell(jwks!)
-  const daemon = await aDaemon(t, { ...keysIn(join(directory, 'etc/imds/identity')), IMDS_IDENTITY_ISSUER: ISSUER })
+  const commands = executed('docs/configuration.md', 'identity keys').replaceAll(/ \/(etc|srv)/g, ` ${directory}/$1`)
+  shell(`mkdir -p etc/imds; { ${commands.replace('imdsctl', '} 2>/dev/null; imdsctl')}`)
+  const [keyFile, certificateFile] = ['identity-key.pem', 'identity-cert.pem'].map((name) =>
+    join(directory, 'etc/imds/identity', name),
+  ) as [string, string]
+  t.equal(statSync(keyFile).mode & 0o777, 0o600)
+  t.equal(statSync(join(directory, 'etc/imds/identity')).mode & 0o777, 0o700)
+  t.equal(new X509Certificate(readFileSync(certificateFile)).subject, `CN=imds ${hostname()}`)
+  const daemon = await aDaemon(t, { ...settingsOf({ keyFile, certificateFile }), IMDS_IDENTITY_ISSUER: ISSUER })
   const place = `127.0.0.1:${daemon.guestPort}`
   const token = shell(executed('docs/guests.md', 'identity token').replaceAll('169.254.169.254', place))
   const keys = JSON.parse(readFileSync(join(directory, 'srv/www/gb1/jwks.json'), 'utf8')) as JSONWebKeySet
@@ -130,10 +123,10 @@ t.test('H4: the documented commands make a key, publish an issuer, and fetch a t
   t.match(await jwtVerify(token, createLocalJWKSet(keys), expected), { payload: { sub: 'srv-abcde' } })
 })
 
-t.test('H4: wrong input to imdsctl identity jwks has a message', async (t) => {
+t.test('H4: wrong input to imdsctl jwks has a message', async (t) => {
   const directory = testDirectory(t, { 'no.pem': 'S3CRET' })
-  const jwks = (...args: string[]) => run('identity', 'jwks', directory, ...args)
-  t.match(await jwks('--issuer', ISSUER), { status: 64, stderr: /name the certificate/ })
+  const jwks = (...args: string[]) => run('jwks', directory, ...args)
+  t.match(await jwks('--issuer', ISSUER), { status: 64, stderr: /missing required argument 'path'/ })
   t.match(await jwks(join(directory, 'no.pem')), { status: 64, stderr: /--issuer must be an https URL/ })
   t.match(await jwks(join(directory, 'none.pem'), '--issuer', ISSUER), { status: 66, stderr: /cannot be read: ENOENT/ })
   const wrong = await jwks(join(directory, 'no.pem'), '--issuer', ISSUER)
@@ -142,12 +135,8 @@ t.test('H4: wrong input to imdsctl identity jwks has a message', async (t) => {
 })
 
 t.test('a certificate that has expired is a warning: guests are served', async (t) => {
-  const { privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 })
-  const directory = testDirectory(t, {
-    'identity-key.pem': privateKey.export({ type: 'pkcs8', format: 'pem' }),
-    'identity-cert.pem': makeCertificate(privateKey, Date.UTC(2010, 0)),
-  })
-  const files = keysIn(directory)
-  const daemon = await aDaemon(t, files)
+  const files = makeIdentity(KEY_KINDS.rsa, testDirectory(t))
+  const certificateFile = makeCertificate(files, 'past.pem', -1)
+  const daemon = await aDaemon(t, settingsOf({ ...files, certificateFile }))
   t.match(await daemon.condition('identity-invalid'), /expired .* ago/)
 })

@@ -6,6 +6,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t from 'tap'
 import { until } from '../support/programs/daemon.ts'
+import { KEY_KINDS, makeIdentity } from '../support/fixtures/identity.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { startRedis } from '../support/redis/redis.ts'
 import { aDaemon, record } from '../support/redis/shapes.ts'
@@ -171,10 +172,9 @@ t.test('each command prints JSON in the shape of its example', async (t) => {
   await check(executed('docs/json.md', 'json doctor'), 'doctor')
   await check([STATUS], 'status')
   await check([{ version: '', interfaces: 250, faults: [], rules: '' }], 'firewall')
-  await check([{ key: '', certificate: '' }], 'identity', 'init', place('identity'))
-  const certificate = place('identity/identity-cert.pem')
+  const { certificateFile } = makeIdentity(KEY_KINDS.rsa, place('.'))
   const issuer = ['--issuer', 'https://id.example.com/gb1']
-  await check([{ issuer: '', keys: [''], files: [''] }], 'identity', 'jwks', place('web'), certificate, ...issuer)
+  await check([{ issuer: '', keys: [''], files: [''] }], 'jwks', place('web'), certificateFile, ...issuer)
   await check([{ records: 250, tombstones: 3, unreadable: 0 }], 'export', place('backup'))
   await check([{ records: 250, unchanged: 250 }], 'import', place('backup'))
   await check([{ records: 250, unchanged: 250 }], 'republish', '--as-is')

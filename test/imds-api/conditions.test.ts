@@ -164,7 +164,7 @@ t.test('log, readyz, metric, doctor and page agree on each condition', { skip: w
   await other.commit().execute()
   await database.close()
   await postgres.shutDown()
-  const ofProcess = ['certificate-ends', 'invitation-not-sent', 'store-behind']
+  const ofProcess = ['certificate-ends', 'store-behind']
   await agree('PostgreSQL away', ...ofProcess, 'database-unreachable')
   await logged('database-unreachable')
   t.same(

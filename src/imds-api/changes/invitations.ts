@@ -97,7 +97,7 @@ export async function resendInvitation(tx: Tx, accountId: string, id: string): P
     const quota = quotaOf(current.resends, 0, now)
     throw new Refusal('too_many_requests', [text], { retrySeconds: quota.retrySeconds, quota })
   }
-  await moveCollaboration(tx, current, 'resend', { invited_at: null, resends })
+  await moveCollaboration(tx, current, 'resend', { invited_at: null, send_at: null, resends })
   return quotaOf(resends, MAX_RESENDS - resends.length, now)
 }
 

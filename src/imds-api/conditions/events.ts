@@ -75,18 +75,6 @@ export const API_EVENTS: readonly Meaning[] = [
     remedy: 'compare them before you set it back',
   },
   {
-    code: 'mail-not-configured',
-    what: 'an invitation waits, since `IMDS_API_SMTP` is not set.',
-    guests: 'nothing.',
-    remedy: 'set it, or tell the invitee, who can accept without the mail',
-  },
-  {
-    code: 'invitation-not-recorded',
-    what: 'an invitation was sent, and the database cannot record that.',
-    guests: 'nothing.',
-    remedy: 'repair the database: until then each restart sends the mail once more',
-  },
-  {
     code: 'invitations-not-read',
     what: 'invitations cannot be read from the database.',
     guests: 'nothing.',

@@ -10,7 +10,7 @@ import type { Db } from '../database/transaction.ts'
 
 const MAX_REFUSED = 50
 
-/** The state of a region. `refused`: the first of them. `invitations`: how many wait to be sent. */
+/** The state of a region. `refused`: the first of them. `invitations`: how many could not be sent, and why one of them. */
 export interface RegionState {
   readonly region: string
   readonly hypervisors: RegionHypervisors
@@ -18,7 +18,7 @@ export interface RegionState {
   readonly refused: readonly RefusedServer[]
   readonly pools: readonly PoolUsage[]
   readonly actions: ActionQueueState
-  readonly invitations: number
+  readonly invitations: { readonly unsent: number; readonly fault: string }
 }
 
 export type ReadRegion = () => Promise<RegionState>
@@ -35,8 +35,11 @@ export function buildRegionReader(db: Db, openStore: Parameters<typeof readHyper
 async function readRegion(db: Db, openStore: Parameters<typeof readHypervisors>[1]): Promise<RegionState> {
   const { name: region } = await db.selectFrom('region').select('name').executeTakeFirstOrThrow()
   const {
-    rows: [waiting],
-  } = await sql<{ count: number }>`select count(*)::int as count from collaborations where ${isUnsent}`.execute(db)
+    rows: [invitations],
+  } = await sql<RegionState['invitations']>`
+    select count(send_fault) as unsent, coalesce(min(send_fault), '') as fault from collaborations where ${isUnsent}`.execute(
+    db,
+  )
   return {
     region,
     hypervisors: await readHypervisors(db, openStore),
@@ -44,6 +47,6 @@ async function readRegion(db: Db, openStore: Parameters<typeof readHypervisors>[
     refused: await findRefusedServers(db, MAX_REFUSED),
     pools: await readPoolUsage(db),
     actions: await readActionQueue(db),
-    invitations: waiting!.count,
+    invitations: invitations!,
   }
 }

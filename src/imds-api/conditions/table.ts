@@ -4,7 +4,6 @@ import { HYPERVISOR_DUPLICATE, STORE_BEHIND } from '../../conditions/shared.ts'
 import { formatDuration } from '../../runtime/ago.ts'
 import type { PoolUsage } from '../changes/allocate.ts'
 import type { HypervisorUsage } from '../changes/hypervisors.ts'
-import type { Postponed } from '../mail/sender.ts'
 import type { RegionHypervisor } from '../publish/hypervisors.ts'
 import type { OutboxPublisher } from '../publish/outbox-publisher.ts'
 import type { ReadRegion, RegionState } from './region-state.ts'
@@ -32,13 +31,12 @@ export interface ListenerCertificate {
 
 /**
  * What the conditions are found in. `databaseProblem`: why the database does not answer. `region` undefined: it was not
- * read. `postponed`: invitations that could not be sent. `nowMs`: Unix time.
+ * read. `nowMs`: Unix time.
  */
 export interface ServiceState {
   readonly databaseProblem: string | undefined
   readonly region: RegionState | undefined
   readonly publishing: Publishing
-  readonly postponed: readonly Postponed[]
   readonly certificates: readonly ListenerCertificate[]
   readonly nowMs: number
 }
@@ -218,15 +216,18 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
       return ram > 0 && free < ram * (1 - NEARLY_FULL) ? `${free} of ${ram} MB of RAM are free` : undefined
     },
   ),
-  {
-    code: 'invitation-not-sent',
-    severity: 'warning',
-    what: 'the mail server refuses invitations, or does not answer.',
-    guests: 'who was invited gets no mail.',
-    remedy: 'repair the mail server or IMDS_API_SMTP; if one fails, with 550, its address does not exist',
-    found: ({ postponed }) =>
-      postponed.length > 0 ? `${postponed.length} invitations could not be sent: ${postponed[0]!.reason}` : undefined,
-  },
+  ofRegion(
+    {
+      code: 'invitation-not-sent',
+      severity: 'warning',
+      what: 'the mail server refuses invitations, or does not answer, or there is none.',
+      guests: 'who was invited gets no mail.',
+      remedy:
+        'repair the mail server, set IMDS_API_SMTP, or tell the invitee, who can accept without the mail; if one fails, with 550, its address does not exist',
+    },
+    ({ invitations: { unsent, fault } }) =>
+      unsent === 0 ? undefined : `${unsent} invitations could not be sent: ${fault}`,
+  ),
   {
     code: 'certificate-ends',
     severity: 'warning',
@@ -247,26 +248,19 @@ export const API_CONDITIONS: readonly ApiCondition[] = [
 export interface ServiceStateParts {
   readonly readRegion: ReadRegion
   readonly publishing: Publishing
-  readonly postponed: () => readonly Postponed[]
   readonly certificates: () => readonly ListenerCertificate[]
   /** Unix time. */
   readonly nowMs: () => number
 }
 
 /** Reads the region, and what is found in it. `region` undefined: the database does not answer, which is a condition. */
-export async function readConditions({
-  readRegion,
-  publishing,
-  postponed,
-  certificates,
-  nowMs,
-}: ServiceStateParts): Promise<{
+export async function readConditions({ readRegion, publishing, certificates, nowMs }: ServiceStateParts): Promise<{
   readonly region: RegionState | undefined
   readonly found: readonly FoundCondition[]
 }> {
   const read = await readRegion().catch((error: unknown) => error as Error)
   const [databaseProblem, region] = read instanceof Error ? [read.message, undefined] : [undefined, read]
-  const own = { publishing, postponed: postponed(), certificates: certificates(), nowMs: nowMs() }
+  const own = { publishing, certificates: certificates(), nowMs: nowMs() }
   return { region, found: findConditions(API_CONDITIONS, { ...own, databaseProblem, region }) }
 }
 
@@ -275,7 +269,7 @@ export function findWithoutRegion(
   databaseProblem: string | undefined,
   publishing: Publishing,
 ): readonly FoundCondition[] {
-  const none = { region: undefined, postponed: [], certificates: [], nowMs: 0 }
+  const none = { region: undefined, certificates: [], nowMs: 0 }
   return findConditions(API_CONDITIONS, { ...none, databaseProblem, publishing })
 }
 

@@ -143,6 +143,10 @@ interface Collaborations {
   parties: ColumnType<Parties | null, never, RawBuilder<object>>
   /** When the invitation was last sent; null: it is waiting to be sent. */
   invited_at: Nullable<Date>
+  /** The next attempt to send it, or the end of the present one; null: as soon as possible. */
+  send_at: Nullable<Date>
+  /** Why it could not be sent. */
+  send_fault: Nullable<string>
   /** When clients asked to send the invitation again. Times older than an hour may be missing. */
   resends: Default<Date[]>
 }

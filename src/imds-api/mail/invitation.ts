@@ -1,14 +1,14 @@
 /** The mail of an invitation: plain text. Names come from users, so they are reduced to one short line. */
 
 /**
- * What an invitation says. `inviter`: the name; undefined if the user was deleted. `hasUser`: true if a user has this
+ * What an invitation says. `inviter`: the name. `hasUser`: true if a user has this
  * address.
  */
 export interface Invitation {
   readonly id: string
   readonly email: string
   readonly account: { readonly id: string; readonly name: string }
-  readonly inviter: string | undefined
+  readonly inviter: string
   readonly hasUser: boolean
 }
 export interface Mail {
@@ -23,7 +23,7 @@ const MAX_NAME_LENGTH = 80
 export function composeInvitation({ id, email, account, inviter, hasUser }: Invitation, invitationUrl: string): Mail {
   const link = new URL(invitationUrl)
   link.searchParams.set('collaboration', id)
-  const [who, accountName] = [inviter === undefined ? 'Somebody' : toLine(inviter), toLine(account.name)]
+  const [who, accountName] = [toLine(inviter), toLine(account.name)]
   return {
     to: email,
     subject: `${who} invites you to the account ${accountName}`,

@@ -1,6 +1,6 @@
 /**
  * The status page of a region: whether it is well, its hypervisors, what waits to be published, the servers that the
- * store refuses, its pools, and mail that fails. It has no user-data, key, token or mail address, and of a server only
+ * store refuses, and its pools. It has no user-data, key, token or mail address, and of a server only
  * its id, its account and why the store refuses it.
  */
 import { formatConditions } from '../../conditions/page.ts'
@@ -10,7 +10,6 @@ import { formatSearch, partOf, type Question } from '../../pages/search.ts'
 import { formatTable, number } from '../../pages/table.ts'
 import { worstOf } from '../../runtime/check.ts'
 import { readConditions, shareOf, type ServiceStateParts } from '../conditions/table.ts'
-import type { Postponed } from '../mail/sender.ts'
 import type { RegionState } from '../conditions/region-state.ts'
 import { cellsOf, HYPERVISOR_COLUMNS } from '../publish/hypervisors.ts'
 
@@ -37,7 +36,6 @@ export async function formatRegionPage(parts: RegionPageParts, question: Questio
             ['Hypervisors', formatHypervisors(region, question, nowMs())],
             ['Servers that the store refuses', formatRefused(region)],
             ['Pools', formatPools(region)],
-            ['Mail that fails', formatMail(region, parts.postponed())],
           ] as const)),
     ],
   })
@@ -75,13 +73,4 @@ function formatPools({ pools }: RegionState): Markup {
     ]),
     'The region has no pool.',
   )
-}
-
-function formatMail({ invitations }: RegionState, postponed: readonly Postponed[]): Markup {
-  return markup`${formatTable(
-    ['invitation', 'why'],
-    postponed.map(({ id, reason }) => [id, reason]),
-    'None.',
-  )}
-<p class="soft">${invitations} invitations wait to be sent.</p>`
 }

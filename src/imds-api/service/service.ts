@@ -72,7 +72,6 @@ export async function startApi(config: ApiConfig, log: Log): Promise<Api> {
     const state = {
       readRegion: parts.readRegion,
       publishing: publisher,
-      postponed: () => sender.postponed(),
       certificates: () => parts.metrics.certificates,
       nowMs: () => Date.now(),
     }

@@ -21,7 +21,7 @@ const STATE: RegionState = {
   refused: [],
   pools: [{ kind: 'private_ipv4', range: '10.0.0.0/24', size: 254, used: 3 }],
   actions: { waiting: 0, age: 0, unfetched: 0 },
-  invitations: 0,
+  invitations: { unsent: 0, fault: '' },
 }
 
 const DAY_MS = 86_400_000
@@ -29,7 +29,6 @@ const SERVICE: ServiceState = {
   databaseProblem: undefined,
   region: STATE,
   publishing: { problem: undefined, isStoreBehind: false },
-  postponed: [],
   certificates: [{ listener: 'clients', endMs: NOW + 90 * DAY_MS }],
   nowMs: NOW,
 }
@@ -93,7 +92,7 @@ const FAULTS: Fault[] = [
   ['ram-nearly-used', withHypervisor({ free: 100 }), '100 of 4096 MB of RAM are free'],
   [
     'invitation-not-sent',
-    { postponed: [{ id: 'col-a', reason: 'no answer' }] },
+    region({ invitations: { unsent: 1, fault: 'no answer' } }),
     '1 invitations could not be sent: no answer',
   ],
   [
@@ -124,7 +123,6 @@ test('a database that does not answer is a condition', async () => {
   const { region: read, found } = await readConditions({
     ...SERVICE,
     readRegion: () => Promise.reject(new Error('refused')),
-    postponed: () => [],
     certificates: () => [],
     nowMs: () => NOW,
   })

@@ -32,12 +32,6 @@ test('only an invitation of an address without a user says to sign up', () => {
   expect(composeInvitation(INVITATION, URL).text).not.toContain('sign up')
 })
 
-test('an inviter who was deleted is not named', () => {
-  expect(composeInvitation({ ...INVITATION, inviter: undefined }, URL).subject).toBe(
-    'Somebody invites you to the account Analytical Engines',
-  )
-})
-
 test.each([
   ['a line break', 'Ada\r\nBcc: eve@example.com', 'Ada Bcc: eve@example.com'],
   ['a separator of lines', 'Ada\u2028Lovelace\u2029', 'Ada Lovelace'],

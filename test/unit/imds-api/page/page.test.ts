@@ -24,7 +24,7 @@ function aState(hypervisors: number): RegionState {
     refused: [{ id: 'srv-a', account: 'acc-a', fault: HOSTILE }],
     pools: [{ kind: 'public_ipv4', range: '203.0.113.0/24', size: 254, used: 127 }],
     actions: { waiting: 0, age: 0, unfetched: 0 },
-    invitations: 2,
+    invitations: { unsent: 2, fault: HOSTILE },
   }
 }
 
@@ -34,14 +34,13 @@ const show = (readRegion: () => Promise<RegionState>, search = '', page = 1) =>
       version: '1.0.0',
       readRegion,
       publishing: { problem: { reason: HOSTILE, isDatabaseAway: false }, isStoreBehind: false },
-      postponed: () => [{ id: 'col-a', reason: HOSTILE }],
       certificates: () => [],
       nowMs: () => NOW,
     },
     { search, page },
   )
 
-test('it has hypervisors, refused servers, pools and mail, and nothing that anybody wrote is HTML', async () => {
+test('it has hypervisors, refused servers and pools, and nothing that anybody wrote is HTML', async () => {
   const text = await show(() => Promise.resolve(aState(1)))
   expect(text).toContain('<title>failure: imds-api of gb1</title>')
   expect([...text.matchAll(/<h2>([^<]*)/g)].map(([, heading]) => heading)).toEqual([
@@ -49,7 +48,6 @@ test('it has hypervisors, refused servers, pools and mail, and nothing that anyb
     'Hypervisors',
     'Servers that the store refuses',
     'Pools',
-    'Mail that fails',
   ])
   expect(text).not.toContain('<script')
   expect(text).toMatch(/>1024<.*>65536<.*>2 h ago<.*>at an unknown time</)

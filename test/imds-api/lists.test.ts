@@ -1,4 +1,4 @@
-/** Pages, filters and fields of lists, the streaming of long ones, and lists in members, with 10,000 of each kind. */
+/** Pages, filters and fields of lists, the streaming of long ones, and lists in members, with 2,000 of each kind. */
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import type pg from 'pg'
@@ -9,7 +9,7 @@ import { ADA, aRegion, CLIENT_OF, ONE, TWO } from '../support/fixtures/region.ts
 import { anApi } from '../support/programs/api.ts'
 import { until } from '../support/programs/daemon.ts'
 
-const COUNT = 10_000
+const COUNT = 2_000
 const MIB = 2 ** 20
 /** Clients that do not read. */
 const READERS = 4
@@ -95,22 +95,22 @@ function ask(path: string, version: '1.0' | '1.1'): Socket {
 }
 
 t.test('a long list is chunked, or ends with the connection (HTTP/1.0), and its pages are the same', async (t) => {
-  const response = await fetch(`${origin}/1.0/collaborations`, { headers: { authorization: `Bearer ${client}` } })
+  const response = await fetch(`${origin}/1.0/servers`, { headers: { authorization: `Bearer ${client}` } })
   t.equal(response.headers.get('transfer-encoding'), 'chunked')
   t.equal(response.headers.get('content-type'), 'application/json; charset=utf-8')
   t.equal(response.headers.get('link'), null)
   const whole = await response.text()
   t.equal(idsOf({ text: whole }).length, COUNT)
-  const old = Buffer.concat(await ask('collaborations', '1.0').toArray()).toString()
+  const old = Buffer.concat(await ask('servers', '1.0').toArray()).toString()
   const end = old.indexOf('\r\n\r\n')
   t.ok(old.slice(end + 4) === whole)
   t.notMatch(old.slice(0, end), /transfer-encoding|content-length/i)
-  const pages = await pagesOf('collaborations', 'limit=999')
+  const pages = await pagesOf('servers', 'limit=999')
   t.ok(`[${pages.map(({ text }) => text.slice(1, -1)).join(',')}]` === whole)
   t.ok(pages.every(({ headers, text }) => Number(headers['content-length']) === Buffer.byteLength(text)))
   const head = await api.server.inject({
     method: 'HEAD',
-    url: '/1.0/collaborations',
+    url: '/1.0/servers',
     headers: { authorization: `Bearer ${client}` },
   })
   t.match(head, { statusCode: 200, body: '' })
@@ -170,10 +170,10 @@ t.test('filters narrow a list, and its pages keep them', async (t) => {
     [`zones?nested=true&account_id=${ONE}`, 2],
   ]
   for (const [path, count] of counts) t.equal(idsOf(await list(path)).length, count, path)
-  const pages = await pagesOf('servers', 'tag.Role=front&limit=300')
+  const pages = await pagesOf('servers', 'tag.Role=front&limit=60')
   t.same(
     pages.map((page) => idsOf(page).length),
-    [300, 300, 300, 100],
+    [60, 60, 60, 20],
   )
   await pool.query(`update servers set tags = '{"Role": "front", "Odd": "\\u0000"}' where id = 'srv-00001'`)
   t.equal(idsOf(await list('servers?tag.Role=front')).length, COUNT / 10, 'a tag that PostgreSQL cannot read')
@@ -212,10 +212,14 @@ t.test('an index finds the servers of an account that have ten tags, however man
 t.test('a list in a member has at most 1,000 resources, and if there are more the URL of all of them', async (t) => {
   const read = async (path: string) => JSON.parse((await list(path)).text) as Readonly<Record<string, unknown[]>>
   const pathOf = (url: unknown) => String(url).slice(String(url).indexOf('/1.0/') + '/1.0/'.length)
+  const add = (from: number, count: number) =>
+    pool.query(`insert into server_group_members
+      select 'grp-00000', 'srv-0' || i from generate_series(${from}, ${COUNT - 1}) as i where i % 10 > 0 limit ${count}`)
+  await add(1000, 1000 - COUNT / 10)
   const whole = await read('server_groups/grp-00000')
   t.equal(whole['servers']!.length, 1000)
   t.notOk('servers_url' in whole)
-  await pool.query(`insert into server_group_members values ('grp-00000', 'srv-09999')`)
+  await add(COUNT - 1, 1)
   const { servers, servers_url } = await read('server_groups/grp-00000')
   t.same(servers, whole['servers'], 'the first by id')
   t.equal(pathOf(servers_url), `servers?server_group=grp-00000&account_id=${ONE}`)
@@ -229,7 +233,7 @@ t.test('a list in a member has at most 1,000 resources, and if there are more th
     t.equal(pathOf(account[`${name}_url`]), `${name === 'clients' ? 'api_clients' : name}?account_id=${ONE}`)
   }
   t.notOk('users_url' in account)
-  await pool.query(`delete from server_group_members where server_group_id = 'grp-00000' and server_id = 'srv-09999'`)
+  await pool.query(`delete from server_group_members where server_group_id = 'grp-00000' and server_id !~ '0$'`)
 })
 
 t.test('a page ends with its bytes, of which PostgreSQL sends no more, and a member is short', async (t) => {
@@ -273,17 +277,17 @@ t.test('a page ends with its bytes, of which PostgreSQL sends no more, and a mem
     t.ok(count >= least && count < 100, `${path}: ${count} resources`)
     t.match(page.link, 'limit=100')
   }
-  const pages = await pagesOf('server_groups', 'limit=100', () => Promise.resolve(), 12)
-  const ids = pages.flatMap(idsOf)
-  t.equal(ids.filter((id) => id.startsWith('grp-long')).length, groups, 'none is missing')
-  t.equal(new Set(ids).size, ids.length)
+  const ids = (await pagesOf('server_groups', 'limit=100', () => Promise.resolve(), 4)).flatMap(idsOf)
+  const first = Array.from({ length: groups }, (_, i) => `grp-long${i + 1}`).sort()
+  t.ok(ids.length > 6)
+  t.same(ids, first.slice(0, ids.length), 'none is missing')
   await pool.query(`begin; set local session_replication_role = replica;
     delete from server_group_members where server_group_id like 'grp-long%';
     delete from server_groups where id like 'grp-long%';
     delete from images where id like 'img-snap%'; commit`)
 })
 
-t.test('the name of an account with 10,000 servers changes by one event, and other changes are made', async (t) => {
+t.test('the name of an account with 2,000 servers changes by one event, and other changes are made', async (t) => {
   const send = (path: string, body: object) => api.call('PUT', `/1.0/${path}`, body)
   await pool.query('truncate events')
   const [renamed, ...others] = await Promise.all([
@@ -310,7 +314,7 @@ t.test('1,000 events of a transaction are written by an index, also into a table
   t.teardown(() => connection.end())
   await connection.query('begin')
   await connection.query(`insert into server_group_members
-    select 'grp-00000', 'srv-0' || i from generate_series(1000, 2200) as i where i % 10 > 0 limit 1000`)
+    select 'grp-00000', 'srv-' || lpad(i::text, 5, '0') from generate_series(700, 1999) as i where i % 10 > 0 limit 1000`)
   await connection.query('set constraints all immediate')
   const { rows } = await connection.query<{ read: number; inserted: number }>(
     `select seq_tup_read::int as read, n_tup_ins::int as inserted from pg_stat_xact_user_tables where relname = 'events'`,
@@ -343,6 +347,9 @@ t.test('a page of any list: few queries, no long columns, no table that grows is
     (path) => path !== '/1.0/events' && paths[path]!.get?.parameters.some(({ name }) => name === 'limit') === true,
   )
   t.equal(lists.length, 15)
+  const connection = await api.database.connect()
+  t.teardown(() => connection.end())
+  await connection.query('set random_page_cost = 1.1') // as docs/performance.md has it
   for (const path of lists) {
     const token = path.includes('/user/') ? ada : path.includes('/accounts') ? other : client
     const countOf = async (limit: number) => {
@@ -359,7 +366,7 @@ t.test('a page of any list: few queries, no long columns, no table that grows is
     for (const { text, values } of queries.splice(0)) {
       t.notMatch(text, /"(servers|images|config_maps)"\.\*|"data"/, path)
       if (path === '/1.0/accounts') continue // one account has all rows here: plans.test.ts has many accounts
-      const { rows } = await pool.query<Record<'QUERY PLAN', string>>(`explain ${text}`, values)
+      const { rows } = await connection.query<Record<'QUERY PLAN', string>>(`explain ${text}`, values)
       const plan = rows.map((row) => row['QUERY PLAN']).join('\n')
       const scanned = [...plan.matchAll(/Seq Scan on (\w+)/g)].map(([, table]) => table!)
       t.same(
@@ -371,7 +378,14 @@ t.test('a page of any list: few queries, no long columns, no table that grows is
   }
 })
 
+/** Makes the list of servers longer than what sockets buffer. */
+const lengthen = () =>
+  pool.query(
+    `update servers set tags = (select jsonb_object_agg('Key ' || i, repeat('x', 255)) from generate_series(1, 40) as i)`,
+  )
+
 t.test('clients that do not read a list hold no connection to the database, and no turn', async (t) => {
+  await lengthen()
   const sockets = Array.from({ length: READERS }, () => ask('servers', '1.1').pause())
   t.teardown(() => {
     for (const socket of sockets) socket.destroy()

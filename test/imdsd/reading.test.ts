@@ -11,6 +11,9 @@ import { aGuestServer, type TestGuest } from '../support/fixtures/guest-server.t
 import { anInstance, loopback } from '../support/fixtures/instance.ts'
 import { until } from '../support/programs/daemon.ts'
 
+/** Each test has its own server, and most wait: all run at once. */
+t.jobs = 10
+const ALONGSIDE = { buffered: true }
 const ID = '/latest/meta-data/instance-id'
 const TAG = '/latest/meta-data/tags/instance/state'
 const MIB = 2 ** 20
@@ -68,28 +71,32 @@ function aSigner() {
   }
 }
 
-t.test('A9, H1: what is pipelined behind a held request is answered after it, in order, however late', async (t) => {
-  const { guest, socket } = await serve(t)
-  const text = received(socket)
-  const half = get(ID).length / 2
-  socket.write(get(`${TAG}?wait_for_change=true`) + get(ID) + get('/latest/nothing') + get(TAG).slice(0, half))
-  await until(() => guest.held.size === 1, 'the held request')
-  socket.write(get(TAG).slice(half) + get(`${TAG}?wait_for_change=true`))
-  socket.write(get('/latest/meta-data/local-ipv4'))
-  await sleep(22_000) // longer than the timeouts of a request and of a connection that is stalled
-  t.equal(text(), '')
-  guest.put(record(2, 'new'))
-  await until(() => guest.held.size === 1 && bodiesOf(text()).length === 4, 'the next held request')
-  t.same(bodiesOf(text()), ['new', 'srv-abcde', '404', 'new'])
-  guest.put(record(3, 'newer'))
-  await until(() => bodiesOf(text()).length === 6, 'the rest')
-  t.same(bodiesOf(text()).slice(4), ['newer', '127.0.0.1'])
-  const before = text().length
-  socket.write(get(ID))
-  await until(() => text().slice(before).endsWith('srv-abcde'), 'a later request')
-})
+t.test(
+  'A9, H1: what is pipelined behind a held request is answered after it, in order, however late',
+  ALONGSIDE,
+  async (t) => {
+    const { guest, socket } = await serve(t)
+    const text = received(socket)
+    const half = get(ID).length / 2
+    socket.write(get(`${TAG}?wait_for_change=true`) + get(ID) + get('/latest/nothing') + get(TAG).slice(0, half))
+    await until(() => guest.held.size === 1, 'the held request')
+    socket.write(get(TAG).slice(half) + get(`${TAG}?wait_for_change=true`))
+    socket.write(get('/latest/meta-data/local-ipv4'))
+    await sleep(22_000) // longer than the timeouts of a request and of a connection that is stalled
+    t.equal(text(), '')
+    guest.put(record(2, 'new'))
+    await until(() => guest.held.size === 1 && bodiesOf(text()).length === 4, 'the next held request')
+    t.same(bodiesOf(text()), ['new', 'srv-abcde', '404', 'new'])
+    guest.put(record(3, 'newer'))
+    await until(() => bodiesOf(text()).length === 6, 'the rest')
+    t.same(bodiesOf(text()).slice(4), ['newer', '127.0.0.1'])
+    const before = text().length
+    socket.write(get(ID))
+    await until(() => text().slice(before).endsWith('srv-abcde'), 'a later request')
+  },
+)
 
-t.test('A9: behind a request that waits for a signature', async (t) => {
+t.test('A9: behind a request that waits for a signature', ALONGSIDE, async (t) => {
   const signer = aSigner()
   const { guest, socket } = await serve(t, { provider: { signer } })
   const text = received(socket)
@@ -101,7 +108,7 @@ t.test('A9: behind a request that waits for a signature', async (t) => {
   t.same(bodiesOf(text()), ['signed', 'srv-abcde', '404'])
 })
 
-t.test('A9: behind a report whose body has not arrived', async (t) => {
+t.test('A9: behind a report whose body has not arrived', ALONGSIDE, async (t) => {
   const { guest, socket } = await serve(t)
   const text = received(socket)
   const { body: token } = await guest.ask({
@@ -120,7 +127,7 @@ t.test('A9: behind a report whose body has not arrived', async (t) => {
   t.same(bodiesOf(text()), ['', 'srv-abcde', '', '404'])
 })
 
-t.test('A9: behind the lookup of an unknown peer', async (t) => {
+t.test('A9: behind the lookup of an unknown peer', ALONGSIDE, async (t) => {
   const found = Promise.withResolvers<undefined>()
   let lookups = 0
   const lookUp = () => {
@@ -138,7 +145,7 @@ t.test('A9: behind the lookup of an unknown peer', async (t) => {
   t.same(bodiesOf(text()), ['srv-abcde', '404', 'srv-abcde'])
 })
 
-t.test('A9, F2: a slow reader of 16 MiB is served to the end, and then what is behind', async (t) => {
+t.test('A9, F2: a slow reader of 16 MiB is served to the end, and then what is behind', ALONGSIDE, async (t) => {
   const { guest, socket } = await serve(t, {}, Buffer.alloc(16 * MIB, 'x'))
   let first: ServerResponse | undefined
   guest.server.server.on('request', (_request, response: ServerResponse) => {
@@ -162,7 +169,7 @@ t.test('A9, F2: a slow reader of 16 MiB is served to the end, and then what is b
   t.ok(performance.now() - startedMs > 20_500, 'longer than a stalled connection may take')
 })
 
-t.test('A9: no more than one request is parsed behind a held one, whatever is sent', async (t) => {
+t.test('A9: no more than one request is parsed behind a held one, whatever is sent', ALONGSIDE, async (t) => {
   const { guest, socket } = await serve(t)
   let parsed = 0
   guest.server.server.on('request', () => {
@@ -188,6 +195,7 @@ t.test('A9: no more than one request is parsed behind a held one, whatever is se
 
 t.test(
   'A9: a refusal, an upgrade, CONNECT and a body behind a held request come after it, and are the last',
+  ALONGSIDE,
   async (t) => {
     for (const [bytes, ...expected] of [
       ['garbage\r\n\r\n', '400'],
@@ -211,33 +219,41 @@ t.test(
   },
 )
 
-t.test('E6: connections of an address end when its owner changes; the response on its way is cut', async (t) => {
-  const { guest, socket } = await serve(t, {}, Buffer.alloc(16 * MIB, 'x'))
-  const other = connect({ port: socket.remotePort!, host: '127.0.0.1', localAddress: '127.0.0.2' })
-  guest.put(anInstance({ id: 'srv-other', interfaces: loopback(2) }))
-  socket.write(get('/latest/user-data'))
-  other.write(get(ID))
-  await once(other, 'data')
-  await once(socket, 'readable')
-  const ended = once(socket, 'error')
-  guest.put(anInstance({ id: 'srv-new', interfaces: loopback(1) })) // contested, until one of them has it
-  await until(() => guest.meter.drops['owner-changed'] === 1, 'the reset')
-  socket.resume()
-  t.match(await ended, [{ code: 'ECONNRESET' }])
-  t.ok(socket.bytesRead < 16 * MIB)
-  other.write(get('/latest/meta-data/local-ipv4'))
-  t.match(String(await once(other, 'data')), '127.0.0.2', 'of another guest')
-  other.destroy()
-})
+t.test(
+  'E6: connections of an address end when its owner changes; the response on its way is cut',
+  ALONGSIDE,
+  async (t) => {
+    const { guest, socket } = await serve(t, {}, Buffer.alloc(16 * MIB, 'x'))
+    const other = connect({ port: socket.remotePort!, host: '127.0.0.1', localAddress: '127.0.0.2' })
+    guest.put(anInstance({ id: 'srv-other', interfaces: loopback(2) }))
+    socket.write(get('/latest/user-data'))
+    other.write(get(ID))
+    await once(other, 'data')
+    await once(socket, 'readable')
+    const ended = once(socket, 'error')
+    guest.put(anInstance({ id: 'srv-new', interfaces: loopback(1) })) // contested, until one of them has it
+    await until(() => guest.meter.drops['owner-changed'] === 1, 'the reset')
+    socket.resume()
+    t.match(await ended, [{ code: 'ECONNRESET' }])
+    t.ok(socket.bytesRead < 16 * MIB)
+    other.write(get('/latest/meta-data/local-ipv4'))
+    t.match(String(await once(other, 'data')), '127.0.0.2', 'of another guest')
+    other.destroy()
+  },
+)
 
-t.test('E6: a held request ends when its instance is removed, before another one has the address', async (t) => {
-  const { guest, socket } = await serve(t)
-  const text = received(socket)
-  const ended = once(socket, 'error')
-  socket.write(get(`${TAG}?wait_for_change=true`) + get(ID))
-  await until(() => guest.held.size === 1, 'the held request')
-  guest.view.remove('srv-abcde', 1)
-  guest.put(anInstance({ id: 'srv-new', interfaces: loopback(1) }))
-  t.match(await ended, [{ code: 'ECONNRESET' }])
-  t.same([text(), guest.held.size], ['', 0])
-})
+t.test(
+  'E6: a held request ends when its instance is removed, before another one has the address',
+  ALONGSIDE,
+  async (t) => {
+    const { guest, socket } = await serve(t)
+    const text = received(socket)
+    const ended = once(socket, 'error')
+    socket.write(get(`${TAG}?wait_for_change=true`) + get(ID))
+    await until(() => guest.held.size === 1, 'the held request')
+    guest.view.remove('srv-abcde', 1)
+    guest.put(anInstance({ id: 'srv-new', interfaces: loopback(1) }))
+    t.match(await ended, [{ code: 'ECONNRESET' }])
+    t.same([text(), guest.held.size], ['', 0])
+  },
+)

@@ -12,7 +12,7 @@ import { generateRecord } from '../support/fixtures/generated-records.ts'
 import { aGuestServer, parsed } from '../support/fixtures/guest-server.ts'
 import { aFullInstance } from '../support/fixtures/instance.ts'
 
-const RECORDS = 200
+const RECORDS = 80
 const PROVIDERS = [{}, { domain: 'example.com' }, { domain: 'example.com', partition: 'x' }]
 
 const signer = { sign: (document: string) => Promise.resolve({ signature: 'x', pkcs7: document }) }

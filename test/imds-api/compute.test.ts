@@ -855,7 +855,7 @@ t.test(
         done.get(action.server.id)!.push(action.id)
       else if (answers.some(({ status }) => status !== 200 && status !== 409)) t.fail(JSON.stringify(answers))
     }
-    for (let i = 0; i < 150; i++) {
+    for (let i = 0; i < 80; i++) {
       const step = pick(['request', 'request', 'fetch', 'fetch', 'report', 'report', 'again', 'crash'] as const)
       steps[step]++
       if (step === 'request') await request()

@@ -13,7 +13,6 @@ import { openOwnRegion, type OwnStore } from '../../src/imds-api/publish/region-
 import { reconcile } from '../../src/imds-api/commands/reconcile.ts'
 import type { ServiceParts } from '../../src/imds-api/service/service-parts.ts'
 import type { Publisher } from '../../src/store/open.ts'
-import { aRegion } from '../support/fixtures/region.ts'
 import { anApi } from '../support/programs/api.ts'
 import { collectOutput } from '../support/programs/collected-output.ts'
 import { rememberState } from '../support/redis/go-back.ts'
@@ -27,10 +26,9 @@ const settings = { url: redis.url, region: 'gb1' }
 /** A region with servers whose store is empty. */
 async function anUnpublished(t: Test, servers: number) {
   await redis.client.flushall()
-  const region = aRegion()
-  const accounts = region.accounts.map((account) => ({ ...account, ram_limit: 65_536 }))
-  const api = await anApi(t, { region: { ...region, accounts }, store: settings })
+  const api = await anApi(t, { store: settings })
   const { db, pool } = api.database
+  await db.updateTable('accounts').set({ ram_limit: 65_536 }).execute()
   const store = await openTestStore(t, settings)
   const ids: string[] = []
   for (let n = 0; n < servers; n++) {

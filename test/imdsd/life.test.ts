@@ -217,7 +217,7 @@ t.test('a daemon whose log nobody reads still serves guests, and writes the line
   const pipe = join(shortDirectory(t), 'log')
   spawnSync('mkfifo', [pipe])
   const { child, statusOf } = await startWithLog(t, openSync(pipe, 'r+'))
-  const requests = 1_000 // their lines are more than the 64 KiB of the pipe
+  const requests = 400 // their lines are more than the 64 KiB of the pipe
   const statuses = new Set<number>()
   for (let i = 0; i < requests; i++) statuses.add(await statusOf())
   t.same([...statuses], [200])

@@ -162,7 +162,7 @@ t.test('a full Redis accepts removals, which free memory; a refused publish chan
 
 /** The rules of revisions, incarnations, seals and addresses are those of publish.lua, of the publisher with keys, and of rules.ts. */
 const SEED = 41
-const STEPS = 400
+const STEPS = 300
 t.test(`Redis, record keys and files give the same answers to ${STEPS} random changes (seed ${SEED})`, async (t) => {
   const keys = join(testDirectory(t, { keys: keyLines('k1') }), 'keys')
   const stores: readonly Publisher[] = [

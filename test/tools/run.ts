@@ -32,7 +32,7 @@ import { newSeeds } from './new-seeds.ts'
 import { endWorkers, runTapFile } from './tap-files.ts'
 
 /** New seeds of the world, and further ones for the long run: 0.3 s of CPU time each. */
-const [WORLD_SEEDS, LONG_SEEDS] = [50, 250]
+const [WORLD_SEEDS, LONG_SEEDS] = [30, 270]
 /** Most files wait more than they compute. */
 const LANES = 2 * availableParallelism()
 /** A file system in memory, and the room that a run needs there. */

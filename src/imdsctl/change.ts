@@ -3,11 +3,11 @@
  * The exit status is the highest of all.
  */
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
-import { forEachOf } from '../limits/for-each-of.ts'
 import { isRecent } from '../store/fleet.ts'
 import { StoreUnavailable, type Publisher } from '../store/publisher.ts'
-import { jsonOf, MAX_IN_FLIGHT, withStore, type Context } from './commands.ts'
-import { addressOwned, checkId, failureOf, printFailure, readInput } from './failure.ts'
+import { jsonOf, withStore, type Context } from './commands.ts'
+import { addressOwned, checkId, readInput } from './failure.ts'
+import { CommandReport, type Done } from './report.ts'
 import { decodeText } from '../runtime/text-file.ts'
 
 /** `file`: also the ids in this file, one per line; `-` is standard input. `dryRun`: writes nothing. */
@@ -18,15 +18,6 @@ export interface ChangeOptions {
 
 /** How many hypervisors are named. */
 const MAX_NAMED = 10
-
-/** What was done to an instance, as text and for `--json`. */
-export interface Done {
-  readonly text: string
-  readonly json: { readonly result: string; readonly [field: string]: unknown }
-}
-
-/** Changes one instance. Throws a Failure if it was not changed. */
-type Change = (publisher: Publisher, id: string) => Promise<Done>
 
 /** Removes instances. `revision` is for a single one. */
 export async function remove(
@@ -117,7 +108,7 @@ export async function encrypt(
   return withStore(context.store, async (publisher) => {
     if (!fromPlain && !force) await checkKeys(publisher) // plain records are encrypted before daemons have keys
     const ids = named.length > 0 ? named : await idsIn(publisher)
-    const status = await convertEach(context, publisher, ids, 'encrypted', (id) => publisher.encrypt(id, fromPlain))
+    const status = await convertEach(context, ids, (id) => publisher.encrypt(id, fromPlain))
     if (named.length === 0 && status === EXIT.done) await publisher.markEncrypted()
     return status
   })
@@ -151,7 +142,7 @@ async function checkKeys(publisher: Publisher): Promise<void> {
 export async function decrypt(context: Context): Promise<number> {
   return withStore(context.store, async (publisher) => {
     const ids = await idsIn(publisher)
-    const status = await convertEach(context, publisher, ids, 'decrypted', (id) => publisher.decrypt(id))
+    const status = await convertEach(context, ids, (id) => publisher.decrypt(id))
     if (status === EXIT.done) await publisher.markPlain()
     return status
   })
@@ -161,23 +152,23 @@ async function idsIn(publisher: Publisher): Promise<readonly string[]> {
   return (await publisher.list()).map(({ id }) => id)
 }
 
+/** Prints only what was not converted, and the counts. */
 async function convertEach(
-  context: Context,
-  publisher: Publisher,
+  { output }: Context,
   ids: readonly string[],
-  result: string,
   convert: (id: string) => Promise<{ readonly kind: string }>,
 ): Promise<number> {
-  const change = async (_publisher: Publisher, id: string): Promise<Done> => {
-    const { kind } = await convert(id).catch((error: unknown) => {
+  const report = new CommandReport(output, 'instance', 'failures')
+  await report.addEach(ids, async (id) => {
+    const { kind: result } = await convert(id).catch((error: unknown) => {
       if (error instanceof StoreUnavailable) throw error
       throw new CommandFailure(EXIT.badData, `${id}: ${(error as Error).message}`, { id })
     })
-    const reason = NOT_CONVERTED[kind]
-    if (reason !== undefined) throw new CommandFailure(EXIT.badData, `${id}: ${reason}`, { id, result: kind })
-    return { json: { id, result: kind }, text: `${kind} ${id}` }
-  }
-  return changeEach(context, publisher, ids, change, [result, 'unchanged'])
+    const reason = NOT_CONVERTED[result]
+    if (reason !== undefined) throw new CommandFailure(EXIT.badData, `${id}: ${reason}`, { id, result })
+    return { json: { id, result }, text: `${result} ${id}` }
+  })
+  return report.end()
 }
 
 /** The ids that are named, and those of the file, each once. Throws a usage Failure if one is no id, or none is given. */
@@ -191,46 +182,13 @@ async function idsOf(named: readonly string[], { file }: ChangeOptions): Promise
   return ids
 }
 
-async function changeAll(context: Context, ids: readonly string[], change: Change): Promise<number> {
-  return withStore(context.store, (publisher) => changeEach(context, publisher, ids, change))
-}
-
-/**
- * Changes each instance, several at a time. Prints each outcome, and the counts of more than one. `counted`: prints only
- * failures, and the counts, these too if they are 0.
- */
-export async function changeEach(
-  { output }: Context,
-  publisher: Publisher,
+/** Changes each instance. Throws a Failure if it was not changed. */
+async function changeAll(
+  { store, output }: Context,
   ids: readonly string[],
-  change: Change,
-  counted?: readonly string[],
+  change: (publisher: Publisher, id: string) => Promise<Done>,
 ): Promise<number> {
-  const counts = new Map((counted ?? []).map((result) => [result, 0]))
-  let status: number = EXIT.done
-  let isAvailable = true
-  const work = async (id: string) => {
-    if (!isAvailable) return
-    let result = 'failed'
-    try {
-      const { json, text: line } = await change(publisher, id)
-      result = json.result
-      if (counted === undefined) output.result(json, line)
-    } catch (error) {
-      if (error instanceof StoreUnavailable) isAvailable = false
-      const failure = failureOf(error)
-      status = Math.max(status, failure.status)
-      printFailure(output, failure)
-    }
-    counts.set(result, (counts.get(result) ?? 0) + 1)
-  }
-  await forEachOf(ids, work, MAX_IN_FLIGHT)
-  if (ids.length === 1 && counted === undefined) return status
-  const done = [...counts.values()].reduce((sum, count) => sum + count, 0)
-  const all = [...counts, ...(done < ids.length ? [['not tried', ids.length - done] as const] : [])]
-  output.result(
-    { instances: ids.length, ...Object.fromEntries(all) },
-    [`${ids.length} instances`, ...all.map(([result, count]) => `${count} ${result}`)].join(', '),
-  )
-  return status
+  const report = new CommandReport(output, 'instance', 'each')
+  await withStore(store, (publisher) => report.addEach(ids, (id) => change(publisher, id)))
+  return report.end()
 }

@@ -9,9 +9,9 @@ import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { formatAgo } from '../runtime/ago.ts'
 import { isRecent } from '../store/fleet.ts'
 import type { Listed, Publisher } from '../store/publisher.ts'
-import { changeEach, type Done } from './change.ts'
 import { withStore, type Context } from './commands.ts'
 import { checkName, refuseBesideApi } from './hypervisors.ts'
+import { CommandReport, type Done } from './report.ts'
 import { republish, type Republished } from './republish.ts'
 
 /**
@@ -37,7 +37,9 @@ export async function evacuate(context: Context, name: string, options: Evacuate
     const isAlone = all.some(({ hypervisors }) => hypervisors.includes(name) && hypervisors.length === 1)
     if (options.begin !== true && isAlone) await warnOfDaemon(context, publisher, name)
     const choose = leastUsed(all, targets)
-    return changeEach(context, publisher, ids, (store, id) => move(store, id, name, choose, options))
+    const report = new CommandReport(context.output, 'instance', 'each')
+    await report.addEach(ids, (id) => move(publisher, id, name, choose, options))
+    return report.end()
   })
 }
 

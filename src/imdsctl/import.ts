@@ -8,16 +8,14 @@ import { readdir } from 'node:fs/promises'
 import { join } from 'node:path'
 import { isId } from '../metadata/identifiers.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
-import { forEachOf } from '../limits/for-each-of.ts'
 import { readSettingFile } from '../runtime/regular-file.ts'
 import { RECORD_ENDINGS } from '../store/document.ts'
 import type { Publisher } from '../store/publisher.ts'
 import { parseTombstone } from '../store/seal.ts'
-import { MAX_IN_FLIGHT, withStore, type Context } from './commands.ts'
-import { failureOf } from './failure.ts'
+import { withStore, type Context } from './commands.ts'
 import { publishRecords } from './put.ts'
 import { readRecords, type ReadRecord } from './records.ts'
-import { CommandReport } from './report.ts'
+import { CommandReport, type Done } from './report.ts'
 
 /** `changeRegion`: each record gets the region of the store. */
 export interface ImportOptions {
@@ -35,10 +33,10 @@ export async function importRecords(
   if (changeRegion && store.region === undefined)
     throw new CommandFailure(EXIT.usage, '--change-region needs the name of the region: --region, IMDS_REGION')
   const removed = await findRemoved(path)
-  const report = new CommandReport(output, 'failures')
+  const report = new CommandReport(output, 'record', 'failures')
   const records = readRecords([path])
   await withStore(store, async (publisher) => {
-    await forEachOf(removed, (id) => restoreTombstone(publisher, path, id, report), MAX_IN_FLIGHT)
+    await report.addEach(removed, (id) => restoreTombstone(publisher, path, id))
     const published = changeRegion ? inRegion(records, store.region) : records
     await publishRecords({
       publisher,
@@ -47,8 +45,6 @@ export async function importRecords(
       options: { dryRun: false },
       report,
     })
-  }).finally(() => {
-    if (path === '-') process.stdin.destroy() // an open standard input keeps the process running
   })
   return report.end()
 }
@@ -62,37 +58,24 @@ async function findRemoved(path: string): Promise<readonly string[]> {
     .filter((id) => isId(id) && !RECORD_ENDINGS.some((ending) => names.has(id + ending)))
 }
 
-async function restoreTombstone(
-  publisher: Publisher,
-  directory: string,
-  id: string,
-  report: CommandReport,
-): Promise<void> {
+async function restoreTombstone(publisher: Publisher, directory: string, id: string): Promise<Done> {
   const place = join(directory, id + REMOVED)
-  const failed = (status: number, kind: string, message: string) => {
-    const text = `${place} ${message}`
-    report.add({ status, kind, text, json: { place, id, error: text } })
+  const fail = (status: number, message: string): never => {
+    throw new CommandFailure(status, `${place} ${message}`, { place, id })
   }
+  let text = ''
   try {
-    const tombstone = parseTombstone(readSettingFile(place).toString('latin1'))
-    if (tombstone === undefined || tombstone.revision < 1) {
-      failed(EXIT.badData, 'faulty', 'is not a tombstone: REVISION, or REVISION and the time of the seal')
-      return
-    }
-    const { revision, sealedAt } = tombstone
-    const { kind, ...rest } = await publisher.remove(id, revision, { sealedAt })
-    if (kind === 'stale') failed(EXIT.refused, 'refused', `is of revision ${revision}, and the store has a later one`)
-    else
-      report.add({
-        status: EXIT.done,
-        kind: 'removed',
-        text: `removed ${id} at revision ${revision}`,
-        json: { id, result: kind, ...rest },
-      })
+    text = readSettingFile(place).toString('latin1')
   } catch (error) {
-    const { status, message } = failureOf(error)
-    failed(status, 'failed', message)
+    fail(EXIT.noInput, `cannot be read: ${(error as Error).message}`)
   }
+  const tombstone = parseTombstone(text)
+  if (tombstone === undefined || tombstone.revision < 1)
+    return fail(EXIT.badData, 'is not a tombstone: REVISION, or REVISION and the time of the seal')
+  const { revision, sealedAt } = tombstone
+  const { kind } = await publisher.remove(id, revision, { sealedAt })
+  if (kind === 'stale') return fail(EXIT.refused, `is of revision ${revision}, and the store has a later one`)
+  return { json: { id, result: 'removed', revision }, text: `removed ${id} at revision ${revision}` }
 }
 
 async function* inRegion(records: AsyncIterable<ReadRecord>, region: string | undefined): AsyncGenerator<ReadRecord> {

@@ -11,11 +11,11 @@ import type { PutOptions } from '../store/publisher.ts'
 import type { UserDataChange } from '../store/user-data.ts'
 import { jsonOf, MAX_IN_FLIGHT, withStore, type Context } from './commands.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
-import { addressOwned, OTHER_INCARNATION, readInput } from './failure.ts'
+import { addressOwned, failureOf, OTHER_INCARNATION, readInput } from './failure.ts'
 import type { Output } from '../runtime/output.ts'
-import { CommandReport, type CommandOutcome } from './report.ts'
+import { CommandReport, type Done } from './report.ts'
 import { warningsOf } from './record-warnings.ts'
-import { readRecords, type ReadRecord, type RecordFault, type RecordInput } from './records.ts'
+import { readRecords, type ReadRecord, type RecordInput } from './records.ts'
 
 /**
  * Publishes the records of some paths, and resolves with the exit status. `userDataPath`: a file or `-` with the
@@ -30,12 +30,8 @@ export async function put(
 ): Promise<number> {
   const records = typeof userDataPath === 'string' ? onlyRecord(paths, userDataPath) : readRecords(paths)
   const otherwise: UserDataChange = userDataPath === false ? 'none' : 'keep'
-  const report = new CommandReport(output, 'each')
-  await withStore(store, (publisher) => publishRecords({ publisher, records, otherwise, options, report })).finally(
-    () => {
-      if (paths.includes('-')) process.stdin.destroy() // an open standard input keeps the process running
-    },
-  )
+  const report = new CommandReport(output, 'record', 'each')
+  await withStore(store, (publisher) => publishRecords({ publisher, records, otherwise, options, report }))
   return report.end()
 }
 
@@ -55,7 +51,9 @@ export async function publishRecords(parts: PublishRecordsParts): Promise<void> 
   const ended = await publishMany(publisher, items, MAX_IN_FLIGHT, options, (item, outcome) => {
     report.add(putOutcome(item, outcome, drained, options))
   })
-  if (ended === 'unavailable') report.stopped()
+  if (ended === 'done') return
+  report.stop()
+  process.stdin.destroy() // it may have the next records: an open one keeps the process running
 }
 
 /**
@@ -67,15 +65,15 @@ export async function validate(
   paths: readonly string[],
   userDataMaxBytes = DEFAULT_USER_DATA_BYTES,
 ): Promise<number> {
-  const report = new CommandReport(output, 'each')
+  const report = new CommandReport(output, 'record', 'each')
   for await (const read of readRecords(paths)) {
-    if (!read.ok) report.add(faultOutcome(read.faults[0]))
+    if (!read.ok) report.add(read.faults[0])
     else report.add(checked(read.value, userDataMaxBytes))
   }
   return report.end()
 }
 
-function checked(input: RecordInput, userDataMaxBytes: number): CommandOutcome {
+function checked(input: RecordInput, userDataMaxBytes: number): Done | CommandFailure {
   const { userData } = input
   const record = checkRecord(input.document, userData === 'keep' ? undefined : userData, {
     region: undefined,
@@ -85,10 +83,7 @@ function checked(input: RecordInput, userDataMaxBytes: number): CommandOutcome {
   const { id, revision } = record.value.instance
   const warnings = warningsOf(input.document)
   return {
-    status: EXIT.done,
-    kind: 'valid',
     text: `${input.place}: valid, ${id} revision ${revision}`,
-    warnings,
     json: { place: input.place, result: 'valid', id, revision, ...(warnings.length > 0 && { warnings }) },
   }
 }
@@ -103,7 +98,7 @@ async function* itemsOf(
   report: CommandReport,
 ): AsyncGenerator<RecordInput & ToPublish> {
   for await (const read of records) {
-    if (!read.ok) report.add(faultOutcome(read.faults[0]))
+    if (!read.ok) report.add(read.faults[0])
     else yield { ...read.value, id: idOf(read.value), userData: read.value.userData ?? otherwise }
   }
 }
@@ -113,7 +108,7 @@ function putOutcome(
   put: SettledPut,
   drained: ReadonlyMap<string, string>,
   { dryRun }: Required<PutOptions>,
-): CommandOutcome {
+): Done | CommandFailure {
   switch (put.kind) {
     case 'published':
     case 'unchanged': {
@@ -129,10 +124,7 @@ function putOutcome(
           .map((name) => `hypervisor ${name} is drained: publish new instances for another one`),
       ]
       return {
-        kind: put.kind,
-        status: EXIT.done,
         text: `${dryRun ? 'would be ' : ''}${put.kind} ${id} revision ${revision}${seal}`,
-        warnings,
         json: {
           result: put.kind,
           ...(dryRun && { dryRun }),
@@ -145,60 +137,42 @@ function putOutcome(
       }
     }
     case 'failed':
-      return failed(input, put.error)
+      return failureFor(input, EXIT.unavailable, failureOf(put.error).message, {})
     case 'invalid':
       return invalid(input, put.faults)
     case 'stale':
-      return refused(
+      return failureFor(
         input,
+        EXIT.refused,
         `the store holds revision ${put.revision} or removed the instance at it: publish a higher one`,
         jsonOf(put),
       )
     case 'incarnation':
-      return refused(input, OTHER_INCARNATION, jsonOf(put))
+      return failureFor(input, EXIT.refused, OTHER_INCARNATION, jsonOf(put))
     case 'address-owned':
-      return refused(input, addressOwned(put), jsonOf(put))
+      return failureFor(input, EXIT.refused, addressOwned(put), jsonOf(put))
   }
 }
 
-function refused(input: RecordInput, message: string, details: object): CommandOutcome {
-  return outcomeOf(input, 'refused', EXIT.refused, message, details)
-}
-
-function invalid(input: RecordInput, faults: readonly Fault[]): CommandOutcome {
+function invalid(input: RecordInput, faults: readonly Fault[]): CommandFailure {
   const lines = faults.map(({ path, message }) => `\n  ${path === '' ? '(the record)' : path} ${message}`)
   const warnings = warningsOf(input.document)
-  return {
-    ...outcomeOf(input, 'faulty', EXIT.badData, `is not a valid record:${lines.join('')}`, {
-      result: 'invalid',
-      faults,
-      ...(warnings.length > 0 && { warnings }),
-    }),
-    warnings,
-  }
+  return failureFor(input, EXIT.badData, `is not a valid record:${lines.join('')}`, {
+    result: 'invalid',
+    faults,
+    ...(warnings.length > 0 && { warnings }),
+  })
 }
 
-function failed(input: RecordInput, error: unknown): CommandOutcome {
-  return outcomeOf(input, 'failed', EXIT.unavailable, error instanceof Error ? error.message : String(error), {})
-}
-
-function outcomeOf(input: RecordInput, kind: string, status: number, message: string, details: object): CommandOutcome {
+function failureFor(
+  input: RecordInput,
+  status: number,
+  message: string,
+  details: CommandFailure['details'],
+): CommandFailure {
+  const { place } = input
   const id = idOf(input)
-  return {
-    kind,
-    status,
-    text: `${input.place}: ${id}: ${message}`,
-    json: { place: input.place, id, error: message, ...details },
-  }
-}
-
-function faultOutcome({ place, status, message }: RecordFault): CommandOutcome {
-  return {
-    kind: status === EXIT.noInput ? 'unreadable' : 'faulty',
-    status,
-    text: `${place} ${message}`,
-    json: { place, error: `${place} ${message}` },
-  }
+  return new CommandFailure(status, `${place}: ${id}: ${message}`, { place, id, ...details })
 }
 
 /** The id in an unchecked record, for messages and for the order of publishes. */

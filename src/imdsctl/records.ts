@@ -8,7 +8,7 @@ import { lstatSync, readdirSync, readFileSync, realpathSync, statSync } from 'no
 import { join } from 'node:path'
 import type { UserDataChange } from '../store/user-data.ts'
 import { parseDocument, parseRecordWithUserData, RECORD_ENDINGS } from '../store/document.ts'
-import { EXIT } from '../runtime/exit-status.ts'
+import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { isJsonObject, parseJson } from '../runtime/json.ts'
 import { decodeText, NotUtf8 } from '../runtime/text-file.ts'
 import { readSettingFile } from '../runtime/regular-file.ts'
@@ -24,17 +24,10 @@ export interface RecordInput {
   readonly userData: UserDataChange | undefined
 }
 
-/** An input that cannot be read or is no record, with its exit status. */
-export interface RecordFault {
-  readonly place: string
-  readonly status: number
-  readonly message: string
-}
-
-/** One result of `readRecords`. */
+/** One result of `readRecords`. The fault: the input cannot be read, or is no record. */
 export type ReadRecord =
   | { readonly ok: true; readonly value: RecordInput }
-  | { readonly ok: false; readonly faults: readonly [RecordFault] }
+  | { readonly ok: false; readonly faults: readonly [CommandFailure] }
 
 export async function* readRecords(paths: readonly string[]): AsyncGenerator<ReadRecord> {
   for (const path of paths) {
@@ -160,5 +153,5 @@ function unreadable(path: string, error: unknown): ReadRecord {
 }
 
 function faulty(place: string, status: number, message: string): ReadRecord {
-  return { ok: false, faults: [{ place, status, message }] }
+  return { ok: false, faults: [new CommandFailure(status, `${place} ${message}`, { place })] }
 }

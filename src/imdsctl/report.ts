@@ -1,44 +1,80 @@
-/** Reports what was done to each of many records. */
+/** Reports what was done to each of many instances or records. */
+import { forEachOf } from '../limits/for-each-of.ts'
+import { formatCount } from '../runtime/amounts.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import { RECORD_ENDINGS } from '../store/document.ts'
+import { StoreUnavailable } from '../store/publisher.ts'
+import { MAX_IN_FLIGHT } from './commands.ts'
+import { failureOf, printFailure } from './failure.ts'
 
-/**
- * The outcome of one record: its kind for the summary, its exit status, the text to print, and the object for `--json`.
- */
-export interface CommandOutcome {
-  readonly kind: string
-  readonly status: number
+/** What was done to one of them, as text and for `--json`. The summary counts the results. */
+export interface Done {
   readonly text: string
-  readonly warnings?: readonly string[]
-  readonly json: Readonly<Record<string, unknown>>
+  readonly json: {
+    readonly result: string
+    readonly warnings?: readonly string[]
+    readonly [field: string]: unknown
+  }
+}
+
+/** What the summary calls a failure, by its exit status. */
+const FAILED: Readonly<Record<number, string>> = {
+  [EXIT.refused]: 'refused',
+  [EXIT.badData]: 'faulty',
+  [EXIT.noInput]: 'unreadable',
 }
 
 /** How many different warnings a report of failures prints: in a new region, no hypervisor has announced itself. */
 const MAX_WARNINGS = 3
 
-/** Prints outcomes, and a summary of more than one. `each`: every outcome. `failures`: only those that failed. */
+/** Prints outcomes, and a summary unless there is a single one. `failures`: only those, and always the summary. */
 export class CommandReport {
   readonly #output: Output
+  readonly #noun: 'instance' | 'record'
   readonly #prints: 'each' | 'failures'
   #done = 0
   readonly #counts = new Map<string, number>()
   readonly #warned = new Set<string>()
   #status: number = EXIT.done
+  #isStopped = false
 
-  constructor(output: Output, prints: 'each' | 'failures') {
+  constructor(output: Output, noun: 'instance' | 'record', prints: 'each' | 'failures') {
     this.#output = output
+    this.#noun = noun
     this.#prints = prints
   }
 
-  add({ status, kind, text, warnings = [], json }: CommandOutcome): void {
-    this.#counts.set(kind, (this.#counts.get(kind) ?? 0) + 1)
-    this.#status = Math.max(this.#status, status)
+  /** Changes each of some values, several at a time, and adds the outcomes. Continues unless the store is unavailable. */
+  async addEach<T>(values: Iterable<T>, change: (value: T) => Promise<Done>): Promise<void> {
+    let isAvailable = true
+    const work = async (value: T) => {
+      if (!isAvailable) return this.stop()
+      const outcome = await change(value).catch((error: unknown) => {
+        if (error instanceof StoreUnavailable) isAvailable = false
+        return failureOf(error)
+      })
+      this.add(outcome)
+    }
+    await forEachOf(values, work, MAX_IN_FLIGHT)
+  }
+
+  add(outcome: Done | CommandFailure): void {
     this.#done += 1
-    const isPrinted = this.#prints === 'each' || status !== EXIT.done
-    if (isPrinted && (this.#output.json || status === EXIT.done)) this.#output.result(json, text)
-    else if (isPrinted) this.#output.warn(text)
+    if (outcome instanceof CommandFailure) {
+      this.#count(FAILED[outcome.status] ?? 'failed')
+      this.#status = Math.max(this.#status, outcome.status)
+      printFailure(this.#output, outcome)
+    } else {
+      this.#count(outcome.json.result)
+      if (this.#prints === 'each') this.#output.result(outcome.json, outcome.text)
+    }
+    const { warnings = [] } = outcome instanceof CommandFailure ? outcome.details : outcome.json
     if (!this.#output.json) for (const warning of warnings) this.#warn(warning)
+  }
+
+  #count(result: string): void {
+    this.#counts.set(result, (this.#counts.get(result) ?? 0) + 1)
   }
 
   /** Prints a warning once, even if it concerns many records. */
@@ -48,26 +84,31 @@ export class CommandReport {
     if (this.#prints === 'each' || this.#warned.size <= MAX_WARNINGS) this.#output.warn(`warning: ${text}`)
   }
 
-  /** Reports that the store cannot be used any more. */
-  stopped(): void {
-    const message = 'stopped: the store cannot be used, and the remaining records were not published'
-    if (this.#output.json) this.#output.printJson({ error: message })
-    else this.#output.warn(message)
+  /** The store cannot be used any more, and nothing else is tried. */
+  stop(): void {
+    this.#isStopped = true
   }
 
   /** Prints the summary, and returns the highest exit status. */
   end(): number {
-    const records = this.#done
     const more = this.#warned.size - MAX_WARNINGS
     if (this.#prints === 'failures' && more > 0) this.#output.warn(`warning: ${more} more of this kind`)
-    if (records === 0)
+    if (this.#isStopped)
+      printFailure(
+        this.#output,
+        failureOf(`stopped: the store cannot be used, and the remaining ${this.#noun}s were not tried`),
+      )
+    if (this.#done === 0 && this.#noun === 'record')
       throw new CommandFailure(
         EXIT.noInput,
         `no record found: in a directory, the files of records end in ${RECORD_ENDINGS.join(', ')}`,
       )
-    if (records > 1 || this.#prints === 'failures') {
-      const summary = [...this.#counts].map(([kind, count]) => `${count} ${kind}`).join(', ')
-      this.#output.result({ records, ...Object.fromEntries(this.#counts) }, `${records} records: ${summary}`)
+    if (this.#done !== 1 || this.#prints === 'failures') {
+      const counts = [...this.#counts].map(([result, count]) => `${count} ${result}`)
+      this.#output.result(
+        { [`${this.#noun}s`]: this.#done, ...Object.fromEntries(this.#counts) },
+        [formatCount(this.#done, this.#noun), ...counts].join(', '),
+      )
     }
     return this.#status
   }

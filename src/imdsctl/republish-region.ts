@@ -24,7 +24,7 @@ export async function republishRegion(
 ): Promise<number> {
   if (asIs === paths.length > 0)
     throw new CommandFailure(EXIT.usage, 'name all records of the region, or use --as-is for what the store has now')
-  const report = new CommandReport(output, 'failures')
+  const report = new CommandReport(output, 'record', 'failures')
   return withStore(store, async (publisher) => {
     const { behind } = await publisher.fleet.state()
     const named = new Set<string>()
@@ -43,19 +43,17 @@ export async function republishRegion(
     )
     const others = (await publisher.list()).map(({ id }) => id).filter((id) => !named.has(id))
     if (others.length > 0)
-      report.add({
-        status: EXIT.refused,
-        kind: 'others',
-        text:
+      report.add(
+        new CommandFailure(
+          EXIT.refused,
           `the store also has ${others.length} instances that the records do not name, such as ` +
-          `${others.slice(0, MAX_NAMED).join(', ')}: remove them (imdsctl remove), and run this again`,
-        json: { error: 'the store has other instances', others: others.slice(0, MAX_NAMED) },
-      })
+            `${others.slice(0, MAX_NAMED).join(', ')}: remove them (imdsctl remove), and run this again`,
+          { others: others.slice(0, MAX_NAMED) },
+        ),
+      )
     const status = report.end()
     if (status === EXIT.done && behind !== undefined) await publisher.fleet.clearBehind(behind)
     return status
-  }).finally(() => {
-    if (paths.includes('-')) process.stdin.destroy() // an open standard input keeps the process running
   })
 }
 

@@ -17,9 +17,9 @@ export const EXIT = {
 /** A failed command, or one part of it: its exit status, the message, and fields that `--json` adds. */
 export class CommandFailure extends Error {
   readonly status: number
-  readonly details: Readonly<Record<string, unknown>>
+  readonly details: { readonly warnings?: readonly string[]; readonly [field: string]: unknown }
 
-  constructor(status: number, message: string, details: Readonly<Record<string, unknown>> = {}) {
+  constructor(status: number, message: string, details: CommandFailure['details'] = {}) {
     super(message)
     this.status = status
     this.details = details

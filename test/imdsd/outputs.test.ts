@@ -56,7 +56,7 @@ t.test('put publishes every record, says so, and exits with 74 if its output is 
       t.same([status, await published()], [74, RECORDS])
       t.equal(
         stderr,
-        loss === undefined ? '' : `imdsctl: output was lost: ${loss}; its last line was: 20 records: 20 published\n`,
+        loss === undefined ? '' : `imdsctl: output was lost: ${loss}; its last line was: 20 records, 20 published\n`,
       )
       t.equal((await shell(`${imdsctl} list; } ${where}`, env)).status, listed)
     })

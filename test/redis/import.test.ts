@@ -97,9 +97,9 @@ for (const [from, to] of [
     await fill(old)
     const [backup, again] = [join(directory, 'backup'), join(directory, 'again')]
     t.match(await exporting(source, `${backup}/`), { status: 0, stdout: `2 records, 2 tombstones: ${backup}/\n` })
-    t.match(await importing(target, backup, true), { status: 0, stdout: /^4 records: 2 removed, 2 published$/m })
+    t.match(await importing(target, backup, true), { status: 0, stdout: /^4 records, 2 removed, 2 published$/m })
     t.same(await contents(next), await contents(old))
-    t.match(await importing(target, backup, true), { status: 0, stdout: '4 records: 2 removed, 2 unchanged\n' })
+    t.match(await importing(target, backup, true), { status: 0, stdout: '4 records, 2 removed, 2 unchanged\n' })
     await exporting(target, again)
     t.same(readdirSync(again).sort(), readdirSync(backup).sort())
   })
@@ -204,7 +204,7 @@ t.test('an import prints only what is refused, and takes nothing back that the s
   const store = await openTestStore(t, target)
   for (const n of [1, 3]) await store.put(record(n, { revision: 8 }), 'none')
   const ran = await importing(target, directory)
-  t.match(ran, { status: 65, stdout: /^5 records: .*1 published/ })
+  t.match(ran, { status: 65, stdout: /^5 records, .*1 published/ })
   t.match(ran.stdout, /2 refused/)
   t.same(
     ran.stderr
@@ -225,6 +225,6 @@ t.test('an import into a new region names only some of the hypervisors that no d
   const lines = [1, 2, 3, 4, 5].map((n) => JSON.stringify(record(n, { hypervisors: [`hv${n + 10}`] })))
   const directory = testDirectory(t, { records: lines.join('\n') })
   const { stdout, stderr } = await importing(KINDS['Redis']!(directory, 'gb1'), join(directory, 'records'))
-  t.equal(stdout, '5 records: 5 published\n')
+  t.equal(stdout, '5 records, 5 published\n')
   t.match(stderr, /^(.*no daemon has announced hypervisor hv1\d.*\n){3}imdsctl: warning: 2 more of this kind\n$/)
 })

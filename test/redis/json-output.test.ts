@@ -178,14 +178,8 @@ t.test('each command prints JSON in the shape of its example', async (t) => {
   await check([{ records: 250, tombstones: 3, unreadable: 0 }], 'export', place('backup'))
   await check([{ records: 250, unchanged: 250 }], 'import', place('backup'))
   await check([{ records: 250, unchanged: 250 }], 'republish', '--as-is')
-  await check(
-    [{ instances: 250, encrypted: 250, unchanged: 0 }],
-    '--record-keys',
-    place('keys'),
-    'encrypt',
-    '--from-plain',
-  )
-  await check([{ instances: 250, decrypted: 250, unchanged: 0 }], '--record-keys', place('keys'), 'decrypt')
+  await check([{ instances: 250, encrypted: 250 }], '--record-keys', place('keys'), 'encrypt', '--from-plain')
+  await check([{ instances: 250, decrypted: 250 }], '--record-keys', place('keys'), 'decrypt')
   await check(executed('docs/json.md', 'json remove'), 'remove', 'srv-n2', 'srv-n3')
   await check([{ id: '', revision: 5 }], 'list', '--removed')
   await check(executed('docs/json.md', 'json error'), 'user-data', 'srv-none')

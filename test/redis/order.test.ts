@@ -172,7 +172,7 @@ t.test('imdsctl republish of files publishes what has not changed, and wants the
   })
   t.equal(await redis.client.exists(KEYS.behind), 1)
   writeFileSync(file, [A(), other].map((one) => JSON.stringify(one)).join('\n'))
-  t.match(await run('republish', file), { status: 0, stdout: /2 records: 2 unchanged/ })
+  t.match(await run('republish', file), { status: 0, stdout: /2 records, 2 unchanged/ })
   t.equal(await redis.client.exists(KEYS.behind), 0)
   const after = await orders()
   t.ok(after.every((order) => Number(order) > highest && !before.includes(order)))

@@ -98,7 +98,7 @@ test('each record that is refused is reported, the others are published; the hig
     ),
     'published srv-other revision 1',
     expect.stringMatching(/^! imdsctl: .*c\.json: srv-abcde: is not a valid record:\n {2}\/fqdn /),
-    '4 records: 1 unreadable, 1 refused, 1 published, 1 faulty',
+    '4 records, 1 unreadable, 1 refused, 1 published, 1 faulty',
   ])
   expect(status).toBe(EXIT.noInput)
 })
@@ -177,7 +177,7 @@ test('a validation names each fault of each record and counts them; the highest 
       expect.stringMatching(
         /bad\.json: srv-abcde: is not a valid record:\n {2}\/revision must be >= 1\n {2}\/region must be the name of a region/,
       ),
-      '2 records: 1 valid, 1 faulty',
+      '2 records, 1 valid, 1 faulty',
     ],
     EXIT.badData,
   ])

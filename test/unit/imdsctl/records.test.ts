@@ -23,7 +23,7 @@ const file = (name: string, content: string | Buffer) => {
 async function read(...paths: string[]): Promise<unknown[][]> {
   const found: unknown[][] = []
   for await (const one of readRecords(paths)) {
-    const { place } = one.ok ? one.value : one.faults[0]
+    const place = one.ok ? one.value.place : String(one.faults[0].details['place'])
     const short = place.replace(`${directory}/`, '')
     if (one.ok)
       found.push([
@@ -33,7 +33,7 @@ async function read(...paths: string[]): Promise<unknown[][]> {
           ? Buffer.from(one.value.userData).toString()
           : (one.value.userData ?? 'not given'),
       ])
-    else found.push([short, one.faults[0].status, one.faults[0].message])
+    else found.push([short, one.faults[0].status, one.faults[0].message.replace(`${place} `, '')])
   }
   return found
 }

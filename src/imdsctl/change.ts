@@ -58,29 +58,26 @@ export async function remove(
   })
 }
 
-/** Seals the user-data of instances: no guest gets it from then on. Or lifts the seals. */
-export async function changeSeals(
-  context: Context,
-  change: 'seal' | 'unseal',
-  named: readonly string[],
-  options: ChangeOptions,
-): Promise<number> {
-  const { dryRun = false } = options
-  return changeAll(context, await idsOf(named, options), async (publisher, id) => {
-    const changed = await publisher[change](id, { dryRun })
-    if (changed.kind === 'absent') throw new CommandFailure(EXIT.notFound, `the store has no ${id}`, { id })
-    if (changed.kind === 'address-owned')
-      throw new CommandFailure(EXIT.refused, `${id}: ${addressOwned(changed)}`, { id, ...jsonOf(changed) })
-    const sealedAt = changed.kind === 'unsealed' ? undefined : changed.sealedAt
-    const state = sealedAt === undefined ? 'is not sealed' : `has been sealed since ${sealedAt}`
-    return {
-      json: { id, ...jsonOf(changed, dryRun), sealedAt: sealedAt ?? null },
-      text:
-        changed.kind === 'unchanged'
-          ? `the user-data of ${id} ${state}: nothing to do`
-          : `${dryRun ? 'would be ' : ''}${changed.kind} ${id} at revision ${changed.revision}`,
-    }
-  })
+/** The command that seals the user-data of instances, so that no guest gets it from then on, or lifts the seals. */
+export function changeSeals(change: 'seal' | 'unseal') {
+  return async (context: Context, named: readonly string[], options: ChangeOptions): Promise<number> => {
+    const { dryRun = false } = options
+    return changeAll(context, await idsOf(named, options), async (publisher, id) => {
+      const changed = await publisher[change](id, { dryRun })
+      if (changed.kind === 'absent') throw new CommandFailure(EXIT.notFound, `the store has no ${id}`, { id })
+      if (changed.kind === 'address-owned')
+        throw new CommandFailure(EXIT.refused, `${id}: ${addressOwned(changed)}`, { id, ...jsonOf(changed) })
+      const sealedAt = changed.kind === 'unsealed' ? undefined : changed.sealedAt
+      const state = sealedAt === undefined ? 'is not sealed' : `has been sealed since ${sealedAt}`
+      return {
+        json: { id, ...jsonOf(changed, dryRun), sealedAt: sealedAt ?? null },
+        text:
+          changed.kind === 'unchanged'
+            ? `the user-data of ${id} ${state}: nothing to do`
+            : `${dryRun ? 'would be ' : ''}${changed.kind} ${id} at revision ${changed.revision}`,
+      }
+    })
+  }
 }
 
 /** The results of `encrypt` and `decrypt` that change or keep an instance; any other is a failure. */

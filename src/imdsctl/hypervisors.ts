@@ -25,7 +25,11 @@ export async function hypervisors({ store, output }: Context): Promise<void> {
 }
 
 /** Prints the Redis user of a hypervisor as a line of an ACL file, or those of all that the store knows. */
-export async function acl({ store, output }: Context, name: string | undefined, isAll: boolean): Promise<void> {
+export async function acl(
+  { store, output }: Context,
+  name: string | undefined,
+  { all: isAll = false }: { readonly all?: boolean },
+): Promise<void> {
   if (isAll === (name !== undefined))
     throw new CommandFailure(EXIT.usage, 'give either the name of a hypervisor or --all')
   if (name !== undefined) checkName(name)
@@ -70,9 +74,9 @@ function cellsOf({ name, records, announced, drainedAt }: Hypervisor): readonly 
   return [name, version, String(instances), String(records), lag, formatAgo(seenAt, Date.now()), drained]
 }
 
-export async function drain({ store, output }: Context, name: string): Promise<void> {
-  checkName(name)
-  await withStore(store, async (publisher) => {
+export async function drain(context: Context, name: string): Promise<void> {
+  const done = 'is drained: imdsctl put and import warn of records that name it'
+  await changeMark(context, name, ['drained', done, 'was drained already'], async (publisher) => {
     await refuseBesideApi(publisher, `imds-api drain ${name}`)
     const known = (await publisher.hypervisors([name])).length > 0 || (await countRecords(publisher)).has(name)
     if (!known)
@@ -81,33 +85,20 @@ export async function drain({ store, output }: Context, name: string): Promise<v
         `no daemon has announced ${name}, and no record names it: check the name (imdsctl hypervisors)`,
         { name },
       )
-    const now = new Date().toISOString()
-    const result = (await publisher.fleet.drain(name, now)) ? 'drained' : 'unchanged'
-    output.result(
-      { name, result },
-      result === 'drained'
-        ? `${name} is drained: imdsctl put and import warn of records that name it`
-        : `${name} was drained already: nothing to do`,
-    )
+    return publisher.fleet.drain(name, new Date().toISOString())
   })
 }
 
-export async function undrain({ store, output }: Context, name: string): Promise<void> {
-  checkName(name)
-  await withStore(store, async (publisher) => {
+export async function undrain(context: Context, name: string): Promise<void> {
+  await changeMark(context, name, ['undrained', 'is no longer drained', 'is not drained'], async (publisher) => {
     await refuseBesideApi(publisher, `imds-api undrain ${name}`)
-    const result = (await publisher.fleet.undrain(name)) ? 'undrained' : 'unchanged'
-    output.result(
-      { name, result },
-      result === 'undrained' ? `${name} is no longer drained` : `${name} is not drained: nothing to do`,
-    )
+    return publisher.fleet.undrain(name)
   })
 }
 
 /** Deletes what the store knows of a hypervisor that is gone. Refuses while records name it. */
-export async function forget({ store, output }: Context, name: string): Promise<void> {
-  checkName(name)
-  await withStore(store, async (publisher) => {
+export async function forget(context: Context, name: string): Promise<void> {
+  await changeMark(context, name, ['forgotten', 'is forgotten', 'is not known to the store'], async (publisher) => {
     const records = (await countRecords(publisher)).get(name) ?? 0
     if (records > 0)
       throw new CommandFailure(
@@ -116,16 +107,28 @@ export async function forget({ store, output }: Context, name: string): Promise<
         { name, records },
       )
     const [announced] = await publisher.hypervisors([name])
-    const result = (await publisher.fleet.forget(name)) ? 'forgotten' : 'unchanged'
-    output.result(
-      { name, result },
-      result === 'forgotten' ? `${name} is forgotten` : `the store knows nothing of ${name}: nothing to do`,
-    )
+    const isChanged = await publisher.fleet.forget(name)
     if (announced !== undefined && isRecent(announced.seenAt, Date.now()))
-      output.warn(
+      context.output.warn(
         `${name} was seen ${formatAgo(announced.seenAt, Date.now())}: if its daemon runs, it announces it again`,
       )
+    return isChanged
   })
+}
+
+/** Changes what the store knows of a hypervisor, and prints the result, or that there was `nothing` to do. */
+async function changeMark(
+  { store, output }: Context,
+  name: string,
+  [result, done, nothing]: readonly [string, string, string],
+  change: (publisher: Publisher) => Promise<boolean>,
+): Promise<void> {
+  checkName(name)
+  const isChanged = await withStore(store, change)
+  output.result(
+    { name, result: isChanged ? result : 'unchanged' },
+    `${name} ${isChanged ? done : `${nothing}: nothing to do`}`,
+  )
 }
 
 export function checkName(name: string): void {

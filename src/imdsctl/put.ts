@@ -18,20 +18,19 @@ import { warningsOf } from './record-warnings.ts'
 import { readRecords, type ReadRecord, type RecordInput } from './records.ts'
 
 /**
- * Publishes the records of some paths, and resolves with the exit status. `userDataPath`: a file or `-` with the
- * user-data of the only record. For a record without user-data, false means that it has none, and undefined that the
- * user-data in the store stays.
+ * Publishes the records of some paths, and resolves with the exit status. `userData`: a file or `-` with the user-data
+ * of the only record. For a record without user-data, false means that it has none, and undefined that the user-data in
+ * the store stays.
  */
 export async function put(
   { store, output }: Context,
   paths: readonly string[],
-  userDataPath: string | false | undefined,
-  options: Required<PutOptions>,
+  { userData, dryRun = false }: PutOptions & { readonly userData?: string | false | undefined },
 ): Promise<number> {
-  const records = typeof userDataPath === 'string' ? onlyRecord(paths, userDataPath) : readRecords(paths)
-  const otherwise: UserDataChange = userDataPath === false ? 'none' : 'keep'
+  const records = typeof userData === 'string' ? onlyRecord(paths, userData) : readRecords(paths)
+  const otherwise: UserDataChange = userData === false ? 'none' : 'keep'
   const report = new CommandReport(output, 'record', 'each')
-  await withStore(store, (publisher) => publishRecords({ publisher, records, otherwise, options, report }))
+  await withStore(store, (publisher) => publishRecords({ publisher, records, otherwise, options: { dryRun }, report }))
   return report.end()
 }
 

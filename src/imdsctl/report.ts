@@ -49,7 +49,10 @@ export class CommandReport {
   async addEach<T>(values: Iterable<T>, change: (value: T) => Promise<Done>): Promise<void> {
     let isAvailable = true
     const work = async (value: T) => {
-      if (!isAvailable) return this.stop()
+      if (!isAvailable) {
+        this.stop()
+        return
+      }
       const outcome = await change(value).catch((error: unknown) => {
         if (error instanceof StoreUnavailable) isAvailable = false
         return failureOf(error)

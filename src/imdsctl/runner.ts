@@ -29,12 +29,20 @@ export interface Parts {
   readonly onStatus: (status: number) => void
 }
 
+/** Returns the action of a command that works on the store. `load` imports its function when the command runs. */
+type StoreAction = <Args extends unknown[]>(
+  load: () => Promise<(context: Context, ...args: Args) => Promise<unknown>>,
+) => (...args: Args) => Promise<void>
+
 /** Runs commands, and sets the exit status. */
 export interface Runner extends Parts {
   /** Runs a command that only prints what it finds. It ends when nobody reads its output. */
   readonly show: (command: (options: Options) => Promise<unknown>) => Promise<void>
   /** Runs a command that changes something, or whose exit status is a result. */
   readonly work: (command: (options: Options) => Promise<unknown>) => Promise<void>
+  /** The same, for commands that work on the store. */
+  readonly showStore: StoreAction
+  readonly workStore: StoreAction
 }
 
 export function buildRunner(program: Command, parts: Parts): Runner {
@@ -52,10 +60,21 @@ export function buildRunner(program: Command, parts: Parts): Runner {
       printFailure(output, failure)
     }
   }
-  return { ...parts, show: (command) => run(false, command), work: (command) => run(true, command) }
+  const onStore =
+    (continues: boolean): StoreAction =>
+    (load) =>
+    (...args) =>
+      run(continues, async (options) => (await load())(contextOf(parts, options), ...args))
+  return {
+    ...parts,
+    show: (command) => run(false, command),
+    work: (command) => run(true, command),
+    showStore: onStore(false),
+    workStore: onStore(true),
+  }
 }
 
-export function contextOf({ output }: Runner, { store, recordKeys, ...settings }: Options): Context {
+export function contextOf({ output }: Parts, { store, recordKeys, ...settings }: Options): Context {
   if (store === undefined) throw new CommandFailure(EXIT.usage, 'no store: give --store or set IMDS_STORE')
   return { store: { url: store, recordKeysFile: recordKeys, ...settings }, output }
 }

@@ -1,11 +1,7 @@
 /** The commands of imdsctl that work on the store or on records. */
 import { Option, type Command } from 'commander'
-import { EVENT_OPTIONS, type EventOptions } from '../metadata/event-options.ts'
-import type { ChangeOptions, EncryptOptions } from './change.ts'
-import type { EvacuateOptions } from './evacuate.ts'
-import type { ImportOptions } from './import.ts'
-import type { ListOptions } from './list.ts'
-import { contextOf, wholeNumber, type Runner } from './runner.ts'
+import { EVENT_OPTIONS } from '../metadata/event-options.ts'
+import { wholeNumber, type Runner } from './runner.ts'
 
 const ID = 'such as srv-x1y2z'
 const IDS_FILE = new Option('-f, --file <file>', 'also the ids in this file, one per line; - for standard input')
@@ -46,7 +42,7 @@ export function addStoreCommands(program: Command, runner: Runner): void {
 }
 
 function addPublishCommands(program: Command, runner: Runner): void {
-  const { output, show, work } = runner
+  const { output, work, showStore, workStore } = runner
   program
     .command('put')
     .description('publish records, each with its user-data')
@@ -59,11 +55,7 @@ function addPublishCommands(program: Command, runner: Runner): void {
     .option('--no-user-data', 'remove the present user-data of each record that is given without user-data')
     .option('--dry-run', 'write nothing: print the result that each publish would have now')
     .addHelpText('after', JSON_LINES + PUT_HELP)
-    .action((paths: string[], { userData, dryRun }: { userData?: string | false; dryRun?: boolean }) =>
-      work(async (options) =>
-        (await import('./put.ts')).put(contextOf(runner, options), paths, userData, { dryRun: dryRun === true }),
-      ),
-    )
+    .action(workStore(async () => (await import('./put.ts')).put))
   program
     .command('validate')
     .description('check records and their user-data; needs no store')
@@ -76,16 +68,16 @@ function addPublishCommands(program: Command, runner: Runner): void {
     .command('get')
     .description("print an instance's record")
     .argument('<id>', ID)
-    .action((id: string) => show(async (all) => (await import('./commands.ts')).get(contextOf(runner, all), id)))
+    .action(showStore(async () => (await import('./commands.ts')).get))
   program
     .command('user-data')
     .description("print an instance's user-data, byte for byte")
     .argument('<id>', ID)
-    .action((id: string) => show(async (all) => (await import('./commands.ts')).userData(contextOf(runner, all), id)))
+    .action(showStore(async () => (await import('./commands.ts')).userData))
 }
 
 function addChangeCommands(program: Command, runner: Runner): void {
-  const { work } = runner
+  const { workStore } = runner
   program
     .command('remove')
     .description('remove instances and leave tombstones, so that every hypervisor stops serving them')
@@ -97,9 +89,7 @@ function addChangeCommands(program: Command, runner: Runner): void {
       wholeNumber,
     )
     .addOption(DRY_RUN)
-    .action((ids: string[], options: ChangeOptions & { revision?: number }) =>
-      work(async (all) => (await import('./change.ts')).remove(contextOf(runner, all), ids, options)),
-    )
+    .action(workStore(async () => (await import('./change.ts')).remove))
   for (const [name, description] of [
     ['seal', 'seal the user-data of instances with a new revision: no guest gets it, and no put lifts the seal'],
     ['unseal', 'lift the seals on the user-data of instances; nothing else does'],
@@ -110,9 +100,7 @@ function addChangeCommands(program: Command, runner: Runner): void {
       .argument('[id...]', ID)
       .addOption(IDS_FILE)
       .addOption(DRY_RUN)
-      .action((ids: string[], options: ChangeOptions) =>
-        work(async (all) => (await import('./change.ts')).changeSeals(contextOf(runner, all), name, ids, options)),
-      )
+      .action(workStore(async () => (await import('./change.ts')).changeSeals(name)))
   program
     .command('encrypt')
     .description('encrypt instances again with the first key, before you remove another key; the revisions stay')
@@ -123,17 +111,15 @@ function addChangeCommands(program: Command, runner: Runner): void {
         'use it once, when you start to use keys',
     )
     .option('--force', 'also while a daemon has not announced that it has the first key')
-    .action((ids: string[], options: EncryptOptions) =>
-      work(async (all) => (await import('./change.ts')).encrypt(contextOf(runner, all), ids, options)),
-    )
+    .action(workStore(async () => (await import('./change.ts')).encrypt))
   program
     .command('decrypt')
     .description('decrypt every instance, and accept publishers without keys again; the revisions stay')
-    .action(() => work(async (all) => (await import('./change.ts')).decrypt(contextOf(runner, all))))
+    .action(workStore(async () => (await import('./change.ts')).decrypt))
 }
 
 function addRegionCommands(program: Command, runner: Runner): void {
-  const { show, work } = runner
+  const { showStore, workStore } = runner
   program
     .command('list')
     .description('list the instances in the store')
@@ -151,47 +137,37 @@ function addRegionCommands(program: Command, runner: Runner): void {
     )
     .option('--ids', 'print only ids, one per line, for remove and seal')
     .option('--count', 'print only the number of instances')
-    .action((options: ListOptions) =>
-      show(async (all) => (await import('./list.ts')).list(contextOf(runner, all), options)),
-    )
+    .action(showStore(async () => (await import('./list.ts')).list))
   program
     .command('republish')
     .argument('[paths...]', PATHS)
     .description('publish a whole region again, after its store has lost changes')
     .option('--as-is', 'publish the present records of the store; lost changes stay lost')
-    .action((paths: string[], options: { asIs?: boolean }) =>
-      work(async (all) =>
-        (await import('./republish-region.ts')).republishRegion(contextOf(runner, all), paths, options),
-      ),
-    )
+    .action(workStore(async () => (await import('./republish-region.ts')).republishRegion))
   program
     .command('import')
     .description('publish an export, or thousands of other records; it can run again')
     .argument('<path>', PATHS)
     .option('--change-region', 'write the region of the store into each record')
     .addHelpText('after', JSON_LINES + IMPORT_HELP)
-    .action((path: string, options: ImportOptions) =>
-      work(async (all) => (await import('./import.ts')).importRecords(contextOf(runner, all), path, options)),
-    )
+    .action(workStore(async () => (await import('./import.ts')).importRecords))
   program
     .command('export')
     .description('write all records, user-data and tombstones into a new directory, for import')
     .argument('<directory>', 'it must not exist')
-    .action((directory: string) =>
-      work(async (all) => (await import('./export.ts')).exportRecords(contextOf(runner, all), directory)),
-    )
+    .action(workStore(async () => (await import('./export.ts')).exportRecords))
   program
     .command('init')
     .description('initialise a new region in Redis, so that its daemons become ready')
-    .action(() => work(async (all) => (await import('./commands.ts')).init(contextOf(runner, all))))
+    .action(workStore(async () => (await import('./commands.ts')).init))
 }
 
 function addHypervisorCommands(program: Command, runner: Runner): void {
-  const { show, work } = runner
+  const { showStore, workStore } = runner
   program
     .command('hypervisors')
     .description('list the hypervisors: version, instances, records, lag, last report, start of the drain')
-    .action(() => show(async (all) => (await import('./hypervisors.ts')).hypervisors(contextOf(runner, all))))
+    .action(showStore(async () => (await import('./hypervisors.ts')).hypervisors))
   const HYPERVISOR = 'the name of a hypervisor, such as hv1'
   program
     .command('acl')
@@ -200,17 +176,13 @@ function addHypervisorCommands(program: Command, runner: Runner): void {
     )
     .argument('[name]', HYPERVISOR)
     .option('--all', 'all hypervisors that are announced, drained, or named by a record')
-    .action((name: string | undefined, { all: isAll = false }: { all?: boolean }) =>
-      show(async (all) => (await import('./hypervisors.ts')).acl(contextOf(runner, all), name, isAll)),
-    )
+    .action(showStore(async () => (await import('./hypervisors.ts')).acl))
   const addChange = (name: 'drain' | 'undrain' | 'forget', description: string) =>
     program
       .command(name)
       .description(description)
       .argument('<name>', HYPERVISOR)
-      .action((hypervisor: string) =>
-        work(async (all) => (await import('./hypervisors.ts'))[name](contextOf(runner, all), hypervisor)),
-      )
+      .action(workStore(async () => (await import('./hypervisors.ts'))[name]))
   addChange('drain', 'mark a hypervisor as drained: put and import warn about records that name it')
   addChange('undrain', 'end the drain of a hypervisor')
   program
@@ -226,9 +198,7 @@ function addHypervisorCommands(program: Command, runner: Runner): void {
       'begin live migrations: the records name both hypervisors. Run it again without --begin when the guests have moved',
     )
     .addOption(DRY_RUN)
-    .action((name: string, options: EvacuateOptions) =>
-      work(async (all) => (await import('./evacuate.ts')).evacuate(contextOf(runner, all), name, options)),
-    )
+    .action(workStore(async () => (await import('./evacuate.ts')).evacuate))
   addChange('forget', 'delete a hypervisor from the store; refused while records name it')
 }
 
@@ -238,7 +208,5 @@ function addMaintenance(program: Command, runner: Runner): void {
     .description('announce maintenance of an instance to its guest, end it, or list its events')
     .argument('<id>', ID)
   for (const [flags, help] of EVENT_OPTIONS) maintenance.option(flags, help)
-  maintenance.action((id: string, options: EventOptions) =>
-    runner.work(async (all) => (await import('./maintenance.ts')).maintenance(contextOf(runner, all), id, options)),
-  )
+  maintenance.action(runner.workStore(async () => (await import('./maintenance.ts')).maintenance))
 }

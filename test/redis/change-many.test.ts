@@ -6,7 +6,6 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { changeSeals, remove, type ChangeOptions } from '../../src/imdsctl/change.ts'
-import type { Context } from '../../src/imdsctl/commands.ts'
 import type { Publisher } from '../../src/store/open.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
@@ -20,11 +19,10 @@ import { openTestStore } from '../support/test-store.ts'
 const { redis, kinds } = await startKinds(t)
 
 type Options = ChangeOptions & { readonly revision?: number }
-type Command = (context: Context, ids: readonly string[], options: Options) => Promise<number>
 const COMMANDS = {
   remove,
-  seal: ((context, ids, options) => changeSeals(context, 'seal', ids, options)) satisfies Command,
-  unseal: ((context, ids, options) => changeSeals(context, 'unseal', ids, options)) satisfies Command,
+  seal: changeSeals('seal'),
+  unseal: changeSeals('unseal'),
 }
 
 interface Region {

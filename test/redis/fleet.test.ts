@@ -144,7 +144,7 @@ t.test('put publishes a record for a drained hypervisor, and warns of it', async
   const file = join(testDirectory(t), 'srv-n1.json')
   const putting = async (revision: number, name: string) => {
     writeFileSync(file, JSON.stringify(record(revision, { hypervisors: [name] })))
-    return imdsctl((context) => put(context, [file], undefined, { dryRun: false }))
+    return imdsctl((context) => put(context, [file], {}))
   }
   t.match(await putting(1, 'hv1'), {
     status: 0,
@@ -166,7 +166,7 @@ t.test('forget deletes the announcement and the mark, but not while a record nam
   })
   await store.put(record(2, { hypervisors: ['hv2'] }))
   t.match(await imdsctl((context) => forget(context, 'hv1')), { status: 0, stdout: 'hv1 is forgotten\n', stderr: '' })
-  t.match(await imdsctl((context) => forget(context, 'hv1')), { status: 0, stdout: /^the store knows nothing of hv1/ })
+  t.match(await imdsctl((context) => forget(context, 'hv1')), { status: 0, stdout: /^hv1 is not known to the store/ })
   t.same([await marks(), (await store.hypervisors()).map(({ name }) => name)], [[], ['hv2']])
   await store.remove('srv-n1')
   t.match(await imdsctl((context) => forget(context, 'hv2')), {

@@ -32,8 +32,8 @@ test('text that is not an id is wrong usage, and the message has the rule', () =
 describe('a command rejects text that is not an id before it opens the store', () => {
   test.each<[string, () => Promise<unknown>]>([
     ['remove', () => remove(CONTEXT, ['../srv-a'], { revision: 7 })],
-    ['seal', () => changeSeals(CONTEXT, 'seal', ['srv-a', ''], {})],
-    ['unseal', () => changeSeals(CONTEXT, 'unseal', ['srv a'], {})],
+    ['seal', () => changeSeals('seal')(CONTEXT, ['srv-a', ''], {})],
+    ['unseal', () => changeSeals('unseal')(CONTEXT, ['srv a'], {})],
     ['encrypt', () => encrypt(CONTEXT, ['srv-a', 'srv/b'], {})],
   ])('%s', async (_name, command) => expect((await failureOf(command()))?.status).toBe(EXIT.usage))
 })

@@ -48,7 +48,7 @@ const outputOf = (json = false) => {
   return output
 }
 const putting = async (paths: string[], userData?: string | false, { json = false, dryRun = false } = {}) => {
-  status = await put({ store: { url: url() }, output: outputOf(json) }, paths, userData, { dryRun })
+  status = await put({ store: { url: url() }, output: outputOf(json) }, paths, { userData, dryRun })
 }
 const validating = async (paths: string[], userDataMaxBytes?: number) => {
   status = await validate(outputOf(), paths, userDataMaxBytes)

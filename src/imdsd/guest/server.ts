@@ -8,6 +8,9 @@
  *
  * A request may have to wait: for a lookup, a signature, the body of a report or a change. Its steps run again then, from
  * the beginning, so each of them decides by what is true then. Meanwhile nothing more is read from its connection.
+ *
+ * connection-guard.ts admits, bounds and ends connections: share.ts has what a guest may use, connections.ts the open
+ * ones, reading.ts stops reading, and linger.ts closes.
  */
 import type { FastifyInstance, FastifyReply, FastifyRequest } from 'fastify'
 import { performance } from 'node:perf_hooks'

@@ -75,7 +75,7 @@ export function buildGuestParts(
   const view = new View({ ...config.provider, ...(signer && { signer }) }, now, config.firewall.required)
   const held = new HeldRequests()
   const finder = new ViewGuestFinder(config, view)
-  view.onChange((id) => held.check(id))
+  view.onChange((id) => held.wake(id))
   const tokens = new Tokens(secrets, tokenTime(wall, now))
   return {
     view,

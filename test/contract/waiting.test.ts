@@ -160,7 +160,7 @@ describe('H1: wait_for_change', () => {
 
   test('the owner of the address is looked up again, also at the end of a wait', async () => {
     const settled = await waiting(`${TAG}?wait_for_change=true`)
-    guest.held.check = () => undefined
+    guest.held.wake = () => undefined
     guest.view.remove('srv-abcde', 1)
     guest.put(tagged('secret of the other', OTHER))
     guest.held.stop()

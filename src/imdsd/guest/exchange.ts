@@ -77,7 +77,7 @@ export type RequestResult = ServedRequest | RefusedRequest
  */
 export interface Wait {
   readonly kind: 'wait'
-  readonly cost: number
+  readonly cost?: number
   readonly start: (done: (result: WaitResults) => void, log: Log) => void
 }
 

@@ -63,7 +63,7 @@ export class HeldRequests {
   }
 
   /** Wakes the held requests of an instance after a change. */
-  check(id: string): void {
+  wake(id: string): void {
     for (const wake of this.#held.of(id)) wake('changed')
   }
 

@@ -38,7 +38,6 @@ export function awaitChange(
   if (!held.mayHold(id)) return refused('too-many-waiting', route, ttlSeconds)
   return {
     kind: 'wait',
-    cost: 0,
     start: (done) =>
       held.hold(id, exchange, change.untilMs - performance.now(), (why) => {
         if (why === 'stop') exchange.response.shouldKeepAlive = false

@@ -57,7 +57,6 @@ export function receiveReport(
     if (!reports.countReport(guest)) return refused('too-many-reports', route, ttlSeconds)
     return {
       kind: 'wait',
-      cost: 0,
       start: (done) =>
         readBody(exchange.body, MAX_REPORTS_BYTES, BODY_TIMEOUT_MS, (read) => {
           if (read.kind !== 'gone') done({ body: read })

@@ -115,7 +115,7 @@ export class RequestPipeline {
       this.#send(exchange, target, result)
       return
     }
-    this.guard.charge(exchange, result.cost)
+    this.guard.charge(exchange, result.cost ?? 0)
     this.guard.stopReading(exchange.request.socket)
     result.start((got) => this.#runAgain(exchange, target, got), this.#parts.log)
   }
@@ -162,7 +162,7 @@ export class RequestPipeline {
   #lookUp({ network, address }: Exchange): Wait | undefined {
     const found = this.#finder.lookUp(network, address)
     if (found === undefined) return undefined
-    return { kind: 'wait', cost: 0, start: (done) => void found.then(() => done({ lookup: true })) }
+    return { kind: 'wait', start: (done) => void found.then(() => done({ lookup: true })) }
   }
 
   /** What is special of reports and of requests with a query. */

@@ -21,8 +21,8 @@ function hold(held: HeldRequests, id: string, again = false) {
 test('H1: a change wakes the held requests of its instance, once', () => {
   const held = new HeldRequests()
   const [answered, same, other] = [hold(held, 'a'), hold(held, 'a', true), hold(held, 'b')]
-  held.check('a')
-  held.check('a')
+  held.wake('a')
+  held.wake('a')
   vi.advanceTimersByTime(1_000)
   expect([answered.wakes, same.wakes, other.wakes]).toEqual([['changed'], ['changed', 'changed', 'ended'], ['ended']])
   expect(held.size).toBe(0)
@@ -32,7 +32,7 @@ test('H1: a request whose connection closes is held no more', () => {
   const held = new HeldRequests()
   const gone = hold(held, 'a')
   gone.response.emit('close')
-  held.check('a')
+  held.wake('a')
   vi.advanceTimersByTime(1_000)
   expect([gone.wakes, held.size, vi.getTimerCount()]).toEqual([[], 0, 0])
 })

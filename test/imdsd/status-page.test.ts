@@ -1,6 +1,5 @@
 /**
- * The status page on the operators' socket, in a browser by a tunnel of ssh and by plain requests: hostile records, the
- * search, and guests while it is loaded in a loop.
+ * The status page on the operators' socket, in a browser by a tunnel of ssh: hostile records, and the search.
  */
 import { spawn } from 'node:child_process'
 import { mkdirSync } from 'node:fs'
@@ -8,7 +7,7 @@ import { join } from 'node:path'
 import { get as getOverHttp } from 'node:http'
 import t, { type Test } from 'tap'
 import { openStore } from '../../src/store/open.ts'
-import { background, fits, startBrowser, watch } from '../support/browser.ts'
+import { startBrowser, watch } from '../support/browser.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { request, startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { must } from '../support/programs/processes.ts'
@@ -127,37 +126,3 @@ t.test(
     t.match(watched.errors.join(), /inline script violates the following Content Security Policy/)
   },
 )
-
-t.test('the page is light or dark as its reader prefers, and fits a phone', { skip: withoutTunnel }, async (t) => {
-  const browser = await startBrowser()
-  t.teardown(() => browser.close())
-  const page = await browser.newPage({ colorScheme: 'light', viewport: { width: 360, height: 700 } })
-  const watched = watch(page)
-  await page.goto(`${url}?q=srv-hostile`)
-  t.ok(await fits(page))
-  t.equal(await background(page), 'rgb(255, 255, 255)')
-  await page.emulateMedia({ colorScheme: 'dark' })
-  t.equal(await background(page), 'rgb(15, 19, 24)')
-  t.same(watched.errors, [])
-})
-
-t.test('while operators load the page in a loop, pages are bounded, and every guest is answered', async (t) => {
-  let isOver = false as boolean // TypeScript does not see that the end of the guests sets it
-  const loaded = { pages: 0, refused: 0 }
-  const readers = Array.from({ length: 40 }, async () => {
-    while (!isOver) {
-      const status = await daemon.operator('/').then(
-        (answer) => answer.status,
-        () => undefined, // a connection beyond the bounds is closed
-      )
-      if (status === 200) loaded.pages += 1
-      else loaded.refused += 1
-    }
-  })
-  const statuses: number[] = []
-  for (let i = 0; i < 100; i++) statuses.push((await daemon.get('/latest/meta-data/instance-id')).status)
-  isOver = true
-  await Promise.all(readers)
-  t.same(new Set(statuses), new Set([200]))
-  t.ok(loaded.pages > 0 && loaded.refused > 0, JSON.stringify(loaded))
-})

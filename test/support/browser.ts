@@ -29,29 +29,3 @@ export function watch(page: Page): Watched {
   page.on('request', (request) => watched.requests.push(request.url()))
   return watched
 }
-
-/** Whether a page fits the width of its window. */
-export function fits(page: Page): Promise<boolean> {
-  return page.evaluate('document.documentElement.scrollWidth <= window.innerWidth')
-}
-
-/** The colour behind a page. */
-export function background(page: Page): Promise<string> {
-  return page.evaluate('getComputedStyle(document.body).backgroundColor')
-}
-
-/** The short words in tables that are broken across two lines. */
-export function brokenWords(page: Page): Promise<string[]> {
-  return page.evaluate(`[...document.querySelectorAll('td')].flatMap((cell) => {
-    const broken = []
-    const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT)
-    for (let text; (text = texts.nextNode()); )
-      for (const { 0: word, index } of text.data.matchAll(/(?<![^\\s-])[^\\s-]{1,20}(?![^\\s-])/g)) {
-        const range = document.createRange()
-        range.setStart(text, index)
-        range.setEnd(text, index + word.length)
-        if (new Set([...range.getClientRects()].map(({ top }) => top)).size > 1) broken.push(word)
-      }
-    return broken
-  })`)
-}

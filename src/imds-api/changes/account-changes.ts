@@ -8,7 +8,7 @@ import { setOrigin, type ChangeOrigin } from './events.ts'
 import { inFlightRefusal, KeyedChange, type KeyOfClient } from './keyed-change.ts'
 import { lockAccount, type LockedAccount } from './limits.ts'
 import { PLAN_BY_INDEX } from '../database/prepared.ts'
-import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
+import { codeOf, inTransaction, type Tx, type Db } from '../database/transaction.ts'
 
 /**
  * Limits of an account's queue: wait in ms, length in bytes. It holds fewer bytes than the bodies of an account may
@@ -197,7 +197,7 @@ export class AccountChanges {
         if (done === undefined) throw shed('changes', 'imds-api has too many changes at present: try again')
         return done.result
       } catch (error) {
-        if (tries === LOCK_TRIES || (error as { code?: string }).code !== LOCK_NOT_AVAILABLE) throw error
+        if (tries === LOCK_TRIES || codeOf(error) !== LOCK_NOT_AVAILABLE) throw error
         await sleep(LOCK_PAUSE_MS)
       }
     }

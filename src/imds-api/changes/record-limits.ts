@@ -7,7 +7,7 @@ import { MAX_RECORD_BYTES } from '../../metadata/instance.ts'
 import { MAX_PUBLIC_KEYS, MAX_SERVER_GROUPS } from '../../metadata/schema.ts'
 import { MAX_CLOUD_IPS } from '../../metadata/schema-interface.ts'
 import { runPrepared } from '../database/prepared.ts'
-import { refuse } from '../model/refusal.ts'
+import { refuseAny } from '../model/refusal.ts'
 import type { Tx } from '../database/transaction.ts'
 
 /**
@@ -69,7 +69,7 @@ export async function refuseBeyondRecord(tx: Tx, serverIds: readonly string[]): 
       or bytes > ${MAX_ADDED_BYTES}
     order by id`
   const rows = await runPrepared(tx, query)
-  const [first, ...others] = rows.flatMap(({ id, groups, keys, cloud_ips: cloudIps, bytes }) =>
+  const faults = rows.flatMap(({ id, groups, keys, cloud_ips: cloudIps, bytes }) =>
     (
       [
         ['be in', groups, 'server groups', MAX_SERVER_GROUPS],
@@ -81,5 +81,5 @@ export async function refuseBeyondRecord(tx: Tx, serverIds: readonly string[]): 
       .filter(([, count, , most]) => count > most)
       .map(([verb, count, what, most]) => `${id} would ${verb} ${count} ${what}: the most are ${most}`),
   )
-  if (first !== undefined) throw refuse('unprocessable_entity', first, ...others)
+  refuseAny('unprocessable_entity', faults)
 }

@@ -2,7 +2,7 @@
 import { sql } from 'kysely'
 import { markChanged } from '../database/outbox.ts'
 import type { Tx } from '../database/transaction.ts'
-import { fieldFault, noSuchIn, refuse, type Detail } from '../model/refusal.ts'
+import { fieldFault, noSuchIn, refuse, refuseAny, type Detail } from '../model/refusal.ts'
 import { nextId } from './allocate.ts'
 import { atGroup, moveCloudIps } from './cloud-ips.ts'
 import { refuseBeyondLimit } from './limits.ts'
@@ -127,10 +127,10 @@ async function insertMembers(tx: Tx, accountId: string, groupId: string, ids: re
     .orderBy('id')
     .forNoKeyUpdate()
     .execute()
-  const [missing, ...others] = ids
+  const missing = ids
     .filter((id) => !found.some((server) => server.id === id))
     .map((id) => noSuchIn('servers', 'server', id, '/1.0/servers'))
-  if (missing !== undefined) throw refuse('unprocessable_entity', missing, ...others)
+  refuseAny('unprocessable_entity', missing)
   await insertMemberships(tx, [groupId], ids)
   await markChanged(tx, ids)
   await refuseBeyondRecord(tx, ids)
@@ -138,10 +138,10 @@ async function insertMembers(tx: Tx, accountId: string, groupId: string, ids: re
 
 async function deleteMembers(tx: Tx, groupId: string, ids: readonly string[]): Promise<void> {
   const members = await membersOf(tx, groupId)
-  const [missing, ...others] = ids
+  const missing = ids
     .filter((id) => !members.includes(id))
     .map((id) => fieldFault('servers', 'does_not_exist', `servers: ${id} is not in ${groupId}`))
-  if (missing !== undefined) throw refuse('unprocessable_entity', missing, ...others)
+  refuseAny('unprocessable_entity', missing)
   if (ids.length === 0) return
   await tx
     .deleteFrom('server_group_members')

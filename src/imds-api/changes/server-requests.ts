@@ -4,7 +4,7 @@ import { markChanged } from '../database/outbox.ts'
 import type { Tables } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
 import { completeOptions, tagsFault, type MetadataOptions } from '../model/metadata-options.ts'
-import { refuse, Refusal } from '../model/refusal.ts'
+import { refuse, refuseAny } from '../model/refusal.ts'
 import type { ServerAction } from '../model/server-actions.ts'
 import { compactUserData, userDataFault } from '../model/user-data.ts'
 import {
@@ -52,7 +52,7 @@ export async function updateServer(tx: Tx, server: Server, values: ServerValues)
     tagsFault(tags ?? {}),
     ...(await missingGroups(tx, account_id, server_groups ?? [])),
   ].filter((fault) => fault !== undefined)
-  if (faults.length > 0) throw new Refusal('unprocessable_entity', faults)
+  refuseAny('unprocessable_entity', faults)
   await setValues(tx, 'servers', id, {
     name,
     user_data: typeof user_data === 'string' ? compactUserData(user_data) : user_data,

@@ -10,7 +10,7 @@ import { sql } from 'kysely'
 import { Migrator } from 'kysely/migration'
 import { StartFailure } from '../../runtime/listen.ts'
 import { MIGRATIONS, type TableChanges } from './migrations.ts'
-import { isRepeatable, type Db } from './transaction.ts'
+import { codeOf, isRepeatable, type Db } from './transaction.ts'
 
 /**
  * How the database compares with this program. `unknown`: migrations of a later version. `unsupported`: those among
@@ -94,7 +94,7 @@ async function migrateTo(db: Db, changes: TableChanges): Promise<void> {
   for (let tries = 1; ; tries++) {
     const { error } = await migrator.migrateToLatest()
     if (error === undefined) return
-    if ((error as { code?: string }).code !== LOCK_NOT_AVAILABLE && !isRepeatable(error)) throw withRemedy(error)
+    if (codeOf(error) !== LOCK_NOT_AVAILABLE && !isRepeatable(error)) throw withRemedy(error)
     if (tries === LOCK_TRIES)
       throw new StartFailure(
         'the tables cannot be changed, since a transaction uses them for minutes: end it, such as a pg_dump, ' +
@@ -108,7 +108,7 @@ async function migrateTo(db: Db, changes: TableChanges): Promise<void> {
 /** A restore as another user of PostgreSQL leaves tables of that user. */
 function withRemedy(error: unknown): Error {
   if (!(error instanceof Error)) return new Error('the migration failed', { cause: error })
-  if ((error as { code?: string }).code !== INSUFFICIENT_PRIVILEGE) return error
+  if (codeOf(error) !== INSUFFICIENT_PRIVILEGE) return error
   return new StartFailure(
     `${error.message}: the user in IMDS_API_DATABASE must own the database and its tables. ` +
       'An empty one: alter database NAME owner to USER. A restored one: drop it, and repeat the restore with ' +

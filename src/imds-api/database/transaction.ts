@@ -40,9 +40,14 @@ export async function inTransaction<T>(db: Db, work: (tx: Tx) => Promise<T>): Pr
   }
 }
 
+/** The code of an error of PostgreSQL; '': it has none. */
+export function codeOf(error: unknown): string {
+  return (error as { code?: string }).code ?? ''
+}
+
 /** Whether PostgreSQL has refused a transaction, or a query alone, because of others at the same time. */
 export function isRepeatable(error: unknown): boolean {
-  return REPEATABLE.includes((error as { code?: string }).code ?? '')
+  return REPEATABLE.includes(codeOf(error))
 }
 
 /** Runs `work` in a transaction that is rolled back: for a dry run. */

@@ -1,5 +1,5 @@
 /** The parameters of a query, which are texts. The faults of all are refused at once (400). */
-import { fieldFault, Refusal, type Detail, type DetailCode } from '../model/refusal.ts'
+import { fieldFault, refuseAny, type Detail, type DetailCode } from '../model/refusal.ts'
 import { STORABLE_FAULT, STORABLE_KEYWORD } from '../model/storable-text.ts'
 
 /** The longest value of most parameters, in UTF-16 units. */
@@ -49,6 +49,6 @@ export class QueryReader {
 
   /** Refuses a query that has faults. Call it last. */
   end(): void {
-    if (this.#faults.length > 0) throw new Refusal('bad_request', this.#faults)
+    refuseAny('bad_request', this.#faults)
   }
 }

@@ -122,6 +122,11 @@ export function refuse<Name extends RefusalName>(
   return new Refusal(name, faults)
 }
 
+/** Refuses all faults at once, if there are any. */
+export function refuseAny(name: RefusalName, faults: readonly (string | Detail)[]): void {
+  if (faults.length > 0) throw new Refusal(name, faults)
+}
+
 /** Makes the refusal of a request for which a bound leaves no room. It may succeed later. */
 export function shed(queue: ShedQueue, message: string, retrySeconds?: number): Refusal {
   return new Refusal('service_unavailable', [message], {

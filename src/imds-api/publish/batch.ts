@@ -15,7 +15,7 @@ import { sql } from 'kysely'
 import { setValues } from '../changes/own-rows.ts'
 import { tryLock } from '../database/advisory-locks.ts'
 import { PLAN_BY_INDEX, runPrepared } from '../database/prepared.ts'
-import { inTransaction, type Tx, type Db } from '../database/transaction.ts'
+import { codeOf, inTransaction, type Tx, type Db } from '../database/transaction.ts'
 import { checkHistory, type OwnStore } from './region-database.ts'
 import { RETRY_SECONDS } from './turns.ts'
 import { writeServers, type WriteParts } from './write-servers.ts'
@@ -57,7 +57,7 @@ export async function publishBatch(parts: BatchParts, ids: readonly string[]): P
   try {
     return await inTransaction(db, (tx) => publishRows(parts, tx, ids, rows))
   } catch (error) {
-    if (!FAULT_OF_ROWS.test((error as { code?: string }).code ?? '') || rows.size === 0) throw error
+    if (!FAULT_OF_ROWS.test(codeOf(error)) || rows.size === 0) throw error
     const skipped: string[] = []
     if (ids.length > 1) {
       for (const id of ids) skipped.push(...(await publishBatch(parts, [id])))

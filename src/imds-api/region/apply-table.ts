@@ -3,7 +3,7 @@ import { sql, type InsertObject, type RawBuilder } from 'kysely'
 import { CommandFailure, EXIT } from '../../runtime/exit-status.ts'
 import { addRow } from '../changes/own-rows.ts'
 import type { Tables } from '../database/tables.ts'
-import type { Tx } from '../database/transaction.ts'
+import { codeOf, type Tx } from '../database/transaction.ts'
 import { changedColumns, describeChanges, type Row } from './difference.ts'
 import type { RemovedKeys } from './removed.ts'
 import type { RegionRows } from './rows.ts'
@@ -96,7 +96,7 @@ async function deleteRow<Name extends RegionTable>(
   try {
     await sql`delete from ${sql.table(table)} where ${hasKeyOf(rule, row)}`.execute(tx)
   } catch (error) {
-    throw (error as { code?: string }).code === FOREIGN_KEY_VIOLATION ? new RowInUse(table, keyOf(rule, row)) : error
+    throw codeOf(error) === FOREIGN_KEY_VIOLATION ? new RowInUse(table, keyOf(rule, row)) : error
   }
 }
 

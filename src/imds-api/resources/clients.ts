@@ -13,7 +13,7 @@ import { nextId } from '../changes/allocate.ts'
 import { lockClient, revokeClient, rotateSecret } from '../changes/clients.ts'
 import { missingGroups } from '../changes/server-groups.ts'
 import type { Tx } from '../database/transaction.ts'
-import { refuse } from '../model/refusal.ts'
+import { refuseAny } from '../model/refusal.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
 import { addRow, setValues } from '../changes/own-rows.ts'
 import { MAX_KEEP_OLD_SECONDS, MAX_NETWORKS } from '../model/client-limits.ts'
@@ -214,8 +214,7 @@ function valuesOf({ description, expires_at: time, ...values }: Static<typeof Cl
 
 /** Locks the group of servers that a client is to trust, against a delete. Refuses one that the account does not have. */
 async function lockTrusted(tx: Tx, accountId: string, { trusted_servers: group }: Static<typeof ClientBody>) {
-  const [missing] = await missingGroups(tx, accountId, group == null ? [] : [group], 'trusted_servers')
-  if (missing !== undefined) throw refuse('unprocessable_entity', missing)
+  refuseAny('unprocessable_entity', await missingGroups(tx, accountId, group == null ? [] : [group], 'trusted_servers'))
 }
 
 /** True for a change that only withdraws access: it takes the scope `infrastructure` from a client. */

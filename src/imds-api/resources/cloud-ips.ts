@@ -12,7 +12,7 @@ import {
 } from '../changes/cloud-ips.ts'
 import { formatId } from '../model/ids.ts'
 import type { PortTranslator } from '../model/port-translator.ts'
-import { fieldFault, refuse, type Detail } from '../model/refusal.ts'
+import { fieldFault, refuse, refuseAny, type Detail } from '../model/refusal.ts'
 import { alwaysNull, Form, optionalLink } from './kit/forms.ts'
 import { equals } from './kit/lists.ts'
 import { Members } from './kit/members.ts'
@@ -118,8 +118,7 @@ function valuesOf({ name, reverse_dns, port_translators, mode }: Static<typeof U
     incoming: Number(incoming),
     outgoing: Number(outgoing),
   }))
-  const [first, ...others] = translatorFaults(translators ?? [])
-  if (first !== undefined) throw refuse('unprocessable_entity', first, ...others)
+  refuseAny('unprocessable_entity', translatorFaults(translators ?? []))
   return {
     ...givenTexts({ name }),
     ...(reverse_dns !== undefined && { reverse_dns: reverse_dns === '' ? null : reverse_dns }),

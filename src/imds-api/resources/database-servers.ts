@@ -5,7 +5,7 @@
 import { sql } from 'kysely'
 import Type from 'typebox'
 import { lockRow, setValues } from '../changes/own-rows.ts'
-import { fieldFault, refuse } from '../model/refusal.ts'
+import { fieldFault, refuse, refuseAny } from '../model/refusal.ts'
 import { catalogOf } from './catalog.ts'
 import { Form, linked, linkedAll } from './kit/forms.ts'
 import { byInteger, byText } from './kit/lists.ts'
@@ -66,12 +66,15 @@ export function addDatabaseServerRoutes(parts: ResourceParts): void {
       const row = await lockRow(tx, 'databaseServer', accountId, id)
       if (['deleting', 'deleted'].includes(row.status)) throw refuse('resource_conflict', `${id} is ${row.status}`)
       const present = { ...row, snapshots_schedule: null }
-      const [first, ...others] = SET_BY_REGION.filter(
+      const changed = SET_BY_REGION.filter(
         (field) => body[field] !== undefined && JSON.stringify(body[field]) !== JSON.stringify(present[field]),
-      ).map((field) =>
-        fieldFault(field, 'unchangeable', `changes of ${field} are not implemented: the region file sets it`),
       )
-      if (first !== undefined) throw refuse('not_implemented', first, ...others)
+      refuseAny(
+        'not_implemented',
+        changed.map((field) =>
+          fieldFault(field, 'unchangeable', `changes of ${field} are not implemented: the region file sets it`),
+        ),
+      )
       const values = givenTexts({ name: body.name, description: body.description })
       if (Object.keys(values).length > 0)
         await setValues(tx, 'database_servers', id, { ...values, updated_at: new Date() })

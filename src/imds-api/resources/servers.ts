@@ -13,7 +13,7 @@ import { setValues } from '../changes/own-rows.ts'
 import { deleteServer, lockServer, updateServer, type ServerValues } from '../changes/server-requests.ts'
 import { serverCanBecome } from '../changes/servers.ts'
 import { GivenOptionsSchema } from '../model/metadata-options.ts'
-import { fieldFault, refuse } from '../model/refusal.ts'
+import { fieldFault, refuseAny } from '../model/refusal.ts'
 import { addGuestReports } from './guest-reports.ts'
 import { type Tag } from './kit/lists.ts'
 import { Members } from './kit/members.ts'
@@ -90,12 +90,13 @@ const UNIMPLEMENTED: Readonly<Record<string, string>> = {
 const MAY_BE_EMPTY = ['server_type', 'zone', 'server_groups', 'cloud_ip', 'compatibility_mode']
 const readOptions: preValidationHookHandler = ({ body }, _reply, done) => {
   const given = new Map(Object.entries(body ?? {}))
-  const [first, ...others] = Object.entries(UNIMPLEMENTED)
+  const faults = Object.entries(UNIMPLEMENTED)
     .filter(([name]) => !['', '0', 'null', 'undefined'].includes(String(given.get(name))))
     .map(([name, why]) => fieldFault(name, 'unchangeable', `${name} is not implemented: ${why}`))
   for (const name of MAY_BE_EMPTY)
     if (given.has(name) && [null, ''].includes(given.get(name) as string | null)) Reflect.deleteProperty(body!, name)
-  done(first === undefined ? undefined : refuse('not_implemented', first, ...others))
+  refuseAny('not_implemented', faults)
+  done()
 }
 const LONG_BODY = { bodyLimit: MAX_LONG_BODY_BYTES, preValidation: readOptions }
 
@@ -178,10 +179,12 @@ async function refuseOthers(
     const { rows } = await form.query(tx, { where: isPresent }).execute(tx)
     if (rows.length === 0) others.push(field)
   }
-  const [first, ...rest] = others.map((field) =>
-    fieldFault(field, 'unchangeable', `${field} of a server cannot be changed: create another server`),
+  refuseAny(
+    'unprocessable_entity',
+    others.map((field) =>
+      fieldFault(field, 'unchangeable', `${field} of a server cannot be changed: create another server`),
+    ),
   )
-  if (first !== undefined) throw refuse('unprocessable_entity', first, ...rest)
 }
 
 /** What a request sets. Null clears the name. A group is named by its id, or as a server shows it. */

@@ -23,7 +23,7 @@ import { withStoreAndDatabase, type CommandParts } from './commands.ts'
 import type { Database } from '../database/open.ts'
 import { DatabaseReport } from '../http/database-errors.ts'
 import { inTransaction, type Db } from '../database/transaction.ts'
-import { compareStore, type OtherServer, type StoreComparison, type StoreDifference } from '../publish/compare.ts'
+import { compareStore, type OtherServer, type StoreComparison } from '../publish/compare.ts'
 import { MAX_BATCH_SERVERS, OutboxPublisher } from '../publish/outbox-publisher.ts'
 import { openOwnRegion, renewDatabaseId, type OwnStore } from '../publish/region-database.ts'
 
@@ -159,26 +159,12 @@ function formatCounts({ servers, waiting, differences, others }: StoreComparison
   )
 }
 
-/** A line for each finding, but at most MAX_NAMED of each kind. */
+/** A line for each finding, but at most MAX_NAMED of differences and of others. */
 function formatComparison({ differences, others }: StoreComparison): string[] {
-  const kinds = Map.groupBy(differences, ({ finding }) => finding)
-  const lists = [...kinds.values()].map((list) => list.map(formatDifference))
-  return [...lists, others.map(formatOther)].flatMap((list) =>
+  const lists = [differences.map(({ server, finding }) => `${server} ${finding}`), others.map(formatOther)]
+  return lists.flatMap((list) =>
     list.length > MAX_NAMED ? [...list.slice(0, MAX_NAMED), `and ${list.length - MAX_NAMED} more like this`] : list,
   )
-}
-
-function formatDifference({ server, finding, fields }: StoreDifference): string {
-  switch (finding) {
-    case 'missing':
-      return `${server} is missing in the store`
-    case 'different':
-      return `${server} differs in ${fields!.join(', ')}`
-    case 'unreadable':
-      return `${server} has a record that cannot be read`
-    case 'deleted':
-      return `${server} is deleted here, and the store has it again`
-  }
 }
 
 function formatOther({ id, account, sharesId, addresses }: OtherServer): string {

@@ -14,14 +14,12 @@ import type { Db } from '../database/transaction.ts'
 import { composeMany, type Composed } from './compose.ts'
 
 /**
- * How the store differs for a server. `missing`: it has no record. `different`: in these fields of the record, in
- * `user-data`, or in `index`, what the store's list has of it. `unreadable`: the record cannot be read. `deleted`: the
- * store has it, and here it is deleted.
+ * How the store differs for a server, in words that continue its id: of the fields of its record, `user-data`, and
+ * `index`, what the store's list has of it.
  */
 export interface StoreDifference {
   readonly server: string
-  readonly finding: 'missing' | 'different' | 'unreadable' | 'deleted'
-  readonly fields?: readonly string[]
+  readonly finding: string
 }
 
 /**
@@ -105,15 +103,16 @@ async function compareOne(
     return 'unreadable' as const
   })
   const isDeleted = server?.status === 'deleted'
-  if (published === undefined) return server === undefined || isDeleted ? undefined : { server: id, finding: 'missing' }
+  if (published === undefined)
+    return server === undefined || isDeleted ? undefined : { server: id, finding: 'is missing in the store' }
   const document = published === 'unreadable' ? undefined : (published.document as Record<string, unknown> | undefined)
   const incarnation = document?.['incarnation'] ?? server?.record.incarnation
   if (server?.record.incarnation !== incarnation) return readOther(id, document, listed, server !== undefined)
   if (server === undefined) return readOther(id, document, listed, false)
-  if (isDeleted) return { server: id, finding: 'deleted' }
-  if (published === 'unreadable') return { server: id, finding: 'unreadable' }
+  if (isDeleted) return { server: id, finding: 'is deleted here, and the store has it again' }
+  if (published === 'unreadable') return { server: id, finding: 'has a record that cannot be read' }
   const fields = differingFields(server, published.document, published.userData, listed)
-  return fields.length === 0 ? undefined : { server: id, finding: 'different', fields }
+  return fields.length === 0 ? undefined : { server: id, finding: `differs in ${fields.join(', ')}` }
 }
 
 function differingFields(

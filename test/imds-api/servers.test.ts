@@ -348,10 +348,7 @@ t.test('an update changes only the fields that it has; only what guests see make
   )
   t.strictSame(
     await call('PUT', `servers/${id}`, { name: 1, server_groups: [2] }),
-    invalid(
-      'name must be a string or null',
-      'server_groups.0 must be a string or an object such as {"id":"grp-6ilgo"}',
-    ),
+    invalid('name must be a string or null', 'server_groups.0 must be a string or an object'),
   )
   t.match(await call('GET', `servers/${id}`), { body: { name: 'b', user_data: 'Yg==' } }, 'a refusal changes nothing')
   await remove(id)

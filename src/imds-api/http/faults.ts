@@ -115,7 +115,7 @@ function formatRule({ keyword, message = '', params, parentSchema = {} }: FormFa
   const limit = String(params['limit'])
   switch (keyword) {
     case 'type':
-      return `must be ${TYPES[String(params['type'])]!}${exampleFor(parentSchema)}`
+      return `must be ${TYPES[String(params['type'])]!}`
     case 'const':
       return `must be ${JSON.stringify(params['allowedValue'])}`
     case 'enum': {
@@ -149,19 +149,4 @@ function formatRule({ keyword, message = '', params, parentSchema = {} }: FormFa
     default:
       return message
   }
-}
-
-/**
- * ` such as {"server":"srv-6ilgo"}`, for an object, or an array of objects, whose required fields all have examples.
- */
-function exampleFor(schema: JsonSchema): string {
-  const element = exampleOf(schema.items ?? schema)
-  return element === undefined ? '' : ` such as ${JSON.stringify(schema.items === undefined ? element : [element])}`
-}
-
-function exampleOf({ required = [], properties = {} }: JsonSchema): Readonly<Record<string, unknown>> | undefined {
-  const examples = required.map((name) => [name, properties[name]?.examples?.[0]] as const)
-  return examples.length > 0 && examples.every(([, value]) => value !== undefined)
-    ? Object.fromEntries(examples)
-    : undefined
 }

@@ -22,9 +22,9 @@ import { printProbe, probeStore, storeOfPublisher } from '../store/probe.ts'
 import { buildProgram } from './commands/arguments.ts'
 import { serviceFileFaults } from './service/service-files.ts'
 import { startApi, type Api } from './service/service.ts'
-import { openForCommand, type CommandParts } from './commands/commands.ts'
+import { openForCommand, withDatabase, type CommandParts } from './commands/commands.ts'
 import { parseApiConfig, regionFault, type ApiConfig } from './service/config.ts'
-import { compareMigrations, migrate } from './database/migrate.ts'
+import { compareMigrations } from './database/migrate.ts'
 import { inTransaction, rolledBack } from './database/transaction.ts'
 import { drain, evacuate, listHypervisors, maintenance } from './commands/fleet.ts'
 import { reconcile } from './commands/reconcile.ts'
@@ -40,8 +40,8 @@ let status: number | undefined
 
 const program = buildProgram(output, {
   serve,
-  check,
-  apply,
+  check: command(check),
+  apply: command(apply),
   reconcile: command((parts, options) => reconcile(parts, options, stopSignal())),
   doctor: async () => {
     const { doctor } = await import('./commands/doctor.ts')
@@ -136,8 +136,7 @@ async function serve(): Promise<void> {
   superviseBy(process.env, log)
 }
 
-async function check(connects: boolean): Promise<void> {
-  const { config } = readConfig()
+async function check({ config }: CommandParts, connects: boolean): Promise<number> {
   const faults = fileFaults()
   for (const { variable, message } of faults) output.warn(`${variable} ${message}`)
   const ofFiles = faults.length > 0 ? EXIT.badConfig : EXIT.done
@@ -146,7 +145,7 @@ async function check(connects: boolean): Promise<void> {
     const found = report(error)
     return connects && error instanceof StartFailure ? EXIT.unavailable : found
   })
-  status = Math.max(ofFiles, ofStore, ofTables)
+  return Math.max(ofFiles, ofStore, ofTables)
 }
 
 /** Prints how the tables differ from those of this version, and returns the exit status. */
@@ -167,21 +166,16 @@ async function checkTables(config: ApiConfig): Promise<number> {
   }
 }
 
-async function apply(path: string, isDryRun: boolean): Promise<void> {
-  const { config } = readConfig()
+async function apply(parts: CommandParts, path: string, isDryRun: boolean): Promise<number> {
   const { region, secrets } = await readRegion(path)
-  const fault = regionFault(config, region.file.name, `${path} says`)
+  const fault = regionFault(parts.config, region.file.name, `${path} says`)
   if (fault !== undefined) throw new CommandFailure(EXIT.badConfig, fault)
-  const database = await openForCommand({ config, output })
-  try {
-    await migrate(database.db)
+  return withDatabase(parts, async ({ db }) => {
     const run = isDryRun ? rolledBack : inTransaction
-    const difference = await run(database.db, (tx) => applyRegion(tx, region, secrets))
+    const difference = await run(db, (tx) => applyRegion(tx, region, secrets))
     output.print(difference.length === 0 ? 'no difference' : difference.join('\n'))
-    status = 0
-  } finally {
-    await database.close()
-  }
+    return EXIT.done
+  })
 }
 
 async function readRegion(path: string): Promise<{ readonly region: Region; readonly secrets: RegionSecrets }> {

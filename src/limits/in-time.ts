@@ -1,4 +1,5 @@
 /** Bounds how long work may take, such as that of a disk or a store. */
+import { setTimeout as sleep } from 'node:timers/promises'
 
 /**
  * Settles as `work` does, but rejects when it takes longer than `timeoutMs`. With `steps`, the time starts again as
@@ -21,4 +22,9 @@ export async function inTime<T>(work: Promise<T>, timeoutMs: number, steps: () =
   } finally {
     clearTimeout(timer)
   }
+}
+
+/** Waits for work, which may continue after the time. */
+export async function waitAtMost(work: Promise<unknown>, timeoutMs: number): Promise<void> {
+  await Promise.race([work, sleep(timeoutMs, undefined, { ref: false })])
 }

@@ -19,7 +19,7 @@ import type { ServerValues } from './server-requests.ts'
 import { runPrepared } from '../database/prepared.ts'
 import type { Tx } from '../database/transaction.ts'
 import { shortDescription, isVisibleTo } from './images.ts'
-import { addRow, findLocked } from './own-rows.ts'
+import { addRow, findLocked, isNamed } from './own-rows.ts'
 
 /** The values of a new server. `image`, `serverType` and `zone`: ids or handles. */
 export interface NewServer extends ServerValues {
@@ -112,7 +112,7 @@ async function checkImage(tx: Tx, accountId: string, name: string, faults: Detai
         'texts',
       ),
     )
-    .where((where) => where.or([where('id', '=', name), where('handle', '=', name)]))
+    .where(isNamed(name))
     .where(isVisibleTo(accountId))
     .forKeyShare()
   const [image] = await runPrepared(tx, query)
@@ -138,9 +138,7 @@ async function checkServerType(
           .orderBy((type) => type('ram', '<', minRam))
           .orderBy('ram')
           .orderBy('id')
-      : types
-          .where('status', '!=', 'deprecated')
-          .where((where) => where.or([where('id', '=', name), where('handle', '=', name)]))
+      : types.where('status', '!=', 'deprecated').where(isNamed(name))
   const [serverType] = await runPrepared(tx, matching.forKeyShare())
   if (serverType === undefined) {
     faults.push(
@@ -162,7 +160,7 @@ async function checkZone(tx: Tx, name: string, faults: Detail[]): Promise<string
     .selectFrom('zones')
     .select('id')
     .where('removed_at', 'is', null)
-    .where((where) => where.or([where('id', '=', name), where('handle', '=', name)]))
+    .where(isNamed(name))
     .forKeyShare()
     .executeTakeFirst()
   if (zone === undefined) faults.push(noSuchIn('zone', 'zone', name, '/1.0/zones'))

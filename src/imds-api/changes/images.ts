@@ -18,7 +18,7 @@ import { ROWS } from '../model/resources.ts'
 import { formatTime } from '../model/time.ts'
 import { transitions } from '../model/transitions.ts'
 import { nextId } from './allocate.ts'
-import { addRow, setValues } from './own-rows.ts'
+import { addRow, isNamed, setValues } from './own-rows.ts'
 
 type Image = Selectable<Tables['images']>
 
@@ -86,7 +86,7 @@ async function findImage(db: Db, accountId: string, id: string): Promise<Image> 
     .selectFrom('images')
     .selectAll()
     .where(isVisibleTo(accountId))
-    .where((where) => where.or([where('id', '=', id), where('handle', '=', id)]))
+    .where(isNamed(id))
     .executeTakeFirstOrThrow(() => noSuch('image', id))
 }
 

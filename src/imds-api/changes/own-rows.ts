@@ -1,5 +1,5 @@
 /** Reads and writes single rows, most of them of the resources of an account. */
-import { sql, type InsertObject, type Selectable, type Updateable } from 'kysely'
+import { sql, type InsertObject, type RawBuilder, type Selectable, type Updateable } from 'kysely'
 import type { Tables } from '../database/tables.ts'
 import type { Db, Tx } from '../database/transaction.ts'
 import { noSuch } from '../model/refusal.ts'
@@ -31,6 +31,11 @@ export async function lockRow<T extends Name>(tx: Tx, name: T, accountId: string
   const row = await findLocked(tx, name, accountId, id)
   if (row === undefined) throw noSuch(ROWS[name].kind, id)
   return row
+}
+
+/** True for the row with this id or handle. */
+export function isNamed(name: string): RawBuilder<boolean> {
+  return sql`(id = ${name} or handle = ${name})`
 }
 
 export async function addRow<T extends keyof Tables>(db: Db, table: T, row: InsertObject<Tables, T>): Promise<void> {

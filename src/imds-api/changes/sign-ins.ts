@@ -1,5 +1,5 @@
 /** The clients and users that may get a token, with their secrets and passwords. */
-import type { Selectable } from 'kysely'
+import { sql, type Selectable } from 'kysely'
 import type { Tables } from '../database/tables.ts'
 import { limitsOf, type ClientLimits } from '../model/client-limits.ts'
 import { SCOPES, SCOPES_OF_GROUP, type Scope } from '../model/scopes.ts'
@@ -97,25 +97,9 @@ export async function findUser(db: Db, name: string): Promise<UserCredentials | 
  */
 export async function confirmSignIn(tx: Tx, user: UserCredentials, step: number | undefined): Promise<boolean> {
   const { id, password_hash, totp_secret } = user
-  if (step === undefined) {
-    const locked = await tx
-      .selectFrom('users')
-      .select('id')
-      .where('id', '=', id)
-      .where('password_hash', '=', password_hash)
-      .where('totp_secret', 'is', null)
-      .forNoKeyUpdate()
-      .executeTakeFirst()
-    return locked !== undefined
-  }
-  const updated = await tx
-    .updateTable('users')
-    .set({ totp_last_step: step })
-    .where('id', '=', id)
-    .where('password_hash', '=', password_hash)
-    .where('totp_secret', '=', totp_secret)
-    .where((where) => where.or([where('totp_last_step', 'is', null), where('totp_last_step', '<', step)]))
-    .returning('id')
-    .executeTakeFirst()
-  return updated !== undefined
+  const { numAffectedRows } = await sql`
+    update users set totp_last_step = coalesce(${step ?? null}::bigint, totp_last_step)
+    where id = ${id} and password_hash = ${password_hash} and totp_secret is not distinct from ${totp_secret}
+      and coalesce(totp_last_step < ${step ?? null}::bigint, true)`.execute(tx)
+  return numAffectedRows === 1n
 }

@@ -1,10 +1,10 @@
 /** Opens the database by its URL. */
 import type { EventEmitter } from 'node:events'
 import type { Socket } from 'node:net'
-import { setTimeout as sleep } from 'node:timers/promises'
 import { Kysely, PostgresDialect } from 'kysely'
 import pg, { TypeOverrides } from 'pg'
 import { parseIntoClientConfig } from 'pg-connection-string'
+import { waitAtMost } from '../../limits/in-time.ts'
 import { StartFailure } from '../../runtime/listen.ts'
 import { readSecretFile } from '../../runtime/setting-files.ts'
 import { DEFAULT_CONNECTIONS, type DatabaseSettings } from './settings.ts'
@@ -147,10 +147,7 @@ export async function openDatabase(
   const migrations = openPool(1, undefined, IDLE_BACKGROUND, LOCK_WAIT)
   const close = async () => {
     closing = true
-    await Promise.race([
-      Promise.all([pool, background.pool, migrations.pool].map((one) => one.end())),
-      sleep(CLOSE_TIMEOUT_MS, undefined, { ref: false }),
-    ])
+    await waitAtMost(Promise.all([pool, background.pool, migrations.pool].map((one) => one.end())), CLOSE_TIMEOUT_MS)
   }
   try {
     await checkServer(pool, background.pool)

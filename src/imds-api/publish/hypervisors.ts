@@ -1,5 +1,5 @@
 /** The hypervisors of the region: the row of each in the database, and its daemon's announcement in the store. */
-import { setTimeout as sleep } from 'node:timers/promises'
+import { inTime } from '../../limits/in-time.ts'
 import { formatAgo, formatDuration } from '../../runtime/ago.ts'
 import { isRecent } from '../../store/fleet.ts'
 import type { AnnouncedHypervisor, Publisher } from '../../store/publisher.ts'
@@ -27,15 +27,11 @@ export async function readHypervisors(
 ): Promise<RegionHypervisors> {
   const placed = await readHypervisorUsage(db)
   const names = placed.map(({ name }) => name)
-  const announced = await Promise.race([
-    openStore()
-      .then((store) => store.hypervisors(names))
-      .then(
-        (all) => ({ all, problem: undefined }),
-        (error: unknown) => ({ all: [], problem: (error as Error).message }),
-      ),
-    sleep(STORE_TIMEOUT_MS, { all: [], problem: 'the store does not answer' }, { ref: false }),
-  ])
+  const reading = openStore().then((store) => store.hypervisors(names))
+  const announced = await inTime(reading, STORE_TIMEOUT_MS).then(
+    (all) => ({ all, problem: undefined }),
+    (error: unknown) => ({ all: [], problem: (error as Error).message }),
+  )
   const byName = new Map(announced.all.map((one) => [one.name, one]))
   return {
     hypervisors: placed.map((one) => ({ ...one, announced: byName.get(one.name) })),

@@ -5,6 +5,7 @@
  */
 import type pg from 'pg'
 import { setTimeout as sleep } from 'node:timers/promises'
+import { waitAtMost } from '../../limits/in-time.ts'
 import { Waiter } from '../../limits/waiter.ts'
 import type { PeriodicTask } from '../../runtime/periodic-task.ts'
 import { buildListener } from '../database/notifications.ts'
@@ -86,10 +87,7 @@ export class OutboxPublisher {
   async stop(): Promise<void> {
     this.#stopping.abort()
     this.#waiter.wake()
-    await Promise.race([
-      Promise.all([this.#running, this.#listener.stop()]),
-      sleep(STOP_TIMEOUT_MS, undefined, { ref: false }),
-    ])
+    await waitAtMost(Promise.all([this.#running, this.#listener.stop()]), STOP_TIMEOUT_MS)
   }
 
   async #run(): Promise<void> {

@@ -2,7 +2,7 @@
 import Type from 'typebox'
 import { nextId } from '../changes/allocate.ts'
 import { refuseBeyondLimit } from '../changes/limits.ts'
-import { addRow, setValues } from '../changes/own-rows.ts'
+import { addRow, lockRow, setValues } from '../changes/own-rows.ts'
 import type { Tx } from '../database/transaction.ts'
 import { jsonParser, setBodyParsers } from '../http/body.ts'
 import type { ApiServer } from '../http/server.ts'
@@ -85,21 +85,14 @@ function addRoutes(parts: ResourceParts): void {
   })
 }
 
-/** Changes a config map, if it exists. */
 async function update(
   tx: Tx,
   accountId: string,
   id: string,
   values: { readonly name?: string; readonly data?: string },
 ): Promise<void> {
-  const map = await tx
-    .selectFrom('config_maps')
-    .select('bytes')
-    .where('id', '=', id)
-    .where('account_id', '=', accountId)
-    .executeTakeFirst()
-  if (map === undefined || Object.keys(values).length === 0) return
-  const bytes = values.data === undefined ? map.bytes : Buffer.byteLength(values.data)
-  if (bytes > map.bytes) await refuseBeyondLimit(tx, accountId, 'config_maps_bytes_limit', bytes - map.bytes)
+  const { bytes: before } = await lockRow(tx, 'configMap', accountId, id)
+  const bytes = values.data === undefined ? before : Buffer.byteLength(values.data)
+  if (bytes > before) await refuseBeyondLimit(tx, accountId, 'config_maps_bytes_limit', bytes - before)
   await setValues(tx, 'config_maps', id, { ...values, bytes })
 }

@@ -2,7 +2,7 @@
  * The composition root of imds-api, which serves the Brightbox-compatible API (docs/api.md#conformance), "the API" in
  * comments. It builds the services, starts them in order, and stops them. It has no rules of its own.
  */
-import { setTimeout as sleep } from 'node:timers/promises'
+import { waitAtMost } from '../../limits/in-time.ts'
 import type { Log } from '../../runtime/log-codes.ts'
 import { formatHostPort, formatListenAddress, type HostPort, type ListenAddress } from '../../runtime/host-port.ts'
 import { StartFailure } from '../../runtime/listen.ts'
@@ -101,11 +101,6 @@ export async function startApi(config: ApiConfig, log: Log): Promise<Api> {
     await stop()
     throw error
   }
-}
-
-/** Waits for a task, which may continue after the time. */
-async function waitAtMost(task: Promise<unknown>, timeoutMs: number): Promise<void> {
-  await Promise.race([task, sleep(timeoutMs, undefined, { ref: false })])
 }
 
 /** The name of the region. Throws if there is none, or if IMDS_REGION names another: its records would go there. */

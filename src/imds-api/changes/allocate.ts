@@ -170,22 +170,19 @@ interface Window {
 
 /** All numbers of pools in windows, in the order of their places, from a place on and then from the first one on. */
 function* windows(pools: readonly Pool[], start: number): Generator<Window> {
-  const parts = pools.flatMap((pool) => {
-    const [size, first] = [Number(pool.range.size), start - pool.offset]
-    return first <= 0 || first >= size
-      ? [{ pool, from: 0, to: size - 1 }]
-      : [
-          { pool, from: 0, to: first - 1 },
-          { pool, from: first, to: size - 1 },
-        ]
-  })
-  const isBefore = ({ pool, from }: Window) => pool.offset + from < start
   let length = SEARCH_WINDOW
-  for (const { pool, from, to } of [...parts.filter((part) => !isBefore(part)), ...parts.filter(isBefore)])
-    for (let first = from; first <= to; length *= 4) {
-      const last = Math.min(first + length - 1, to)
-      yield { pool, from: first, to: last }
-      first = last + 1
+  for (const [low, high] of [
+    [start, Infinity],
+    [0, start],
+  ] as const)
+    for (const pool of pools) {
+      const { offset, range } = pool
+      const end = Math.min(high - offset, Number(range.size))
+      for (let from = Math.max(low - offset, 0); from < end; length *= 4) {
+        const next = Math.min(from + length, end)
+        yield { pool, from, to: next - 1 }
+        from = next
+      }
     }
 }
 

@@ -17,6 +17,7 @@ import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http
 import type { Socket } from 'node:net'
 import type { Log } from '../../runtime/log-codes.ts'
 import { ByOwner } from '../../limits/by-owner.ts'
+import { buildEachMinute } from '../../limits/each-minute.ts'
 import { canonicalAddress, sourceOf, buildNetworkTest } from '../../metadata/address.ts'
 import { UNIX_PROXIES } from './settings.ts'
 
@@ -47,8 +48,6 @@ const UNREAD_TIMEOUT_MS = 30_000
 const MAX_UNREAD_BYTES = 64 * 2 ** 20
 /** The most requests of a connection whose responses are not sent: one in work, and those behind it. */
 const MAX_REQUESTS = 16
-/** The shortest time between two warnings, in ms. */
-const WARN_INTERVAL_MS = 60_000
 
 interface Connection {
   readonly socket: Socket
@@ -73,10 +72,11 @@ export class ClientConnections {
   /** In the order of their last requests. */
   readonly #open = new Set<Connection>()
   readonly #addresses = new ByOwner<Connection>()
-  #warnedAtMs = -Infinity
+  readonly #isDue: (name: string) => boolean
 
   constructor(parts: ConnectionsParts) {
     this.#parts = parts
+    this.#isDue = buildEachMinute(parts.now)
     this.#isProxy = buildNetworkTest(parts.trustedProxies.filter((proxy) => proxy !== UNIX_PROXIES))
   }
 
@@ -207,9 +207,8 @@ export class ClientConnections {
   }
 
   #warn(): void {
-    const { maxConnections, now, log } = this.#parts
-    if (now() - this.#warnedAtMs < WARN_INTERVAL_MS) return
-    this.#warnedAtMs = now()
+    const { maxConnections, log } = this.#parts
+    if (!this.#isDue('full')) return
     log.warn(
       { code: 'connections-full', connections: maxConnections },
       'all connections are in use: those without an access token are closed, then those of the account with the most; ' +

@@ -1,7 +1,7 @@
 /**
- * The errors of the database: the responses that they become, and the one line of the log that each condition gets,
- * whoever meets it first.
+ * The errors of the database: the responses that they become, and the lines of the log that they get.
  */
+import { buildEachMinute } from '../../limits/each-minute.ts'
 import type { Log, LogCode } from '../../runtime/log-codes.ts'
 import { refuse, type Refusal } from '../model/refusal.ts'
 
@@ -78,19 +78,13 @@ export function findDatabaseTrouble({
   return TROUBLES.find(({ codes }) => codes.test(code)) ?? (AWAY_MESSAGE.test(message) ? AWAY : undefined)
 }
 
-/** Logs what is wrong with the database: each event once, until the database has answered without a new error. */
+/** Logs what is wrong with the database: each event at most once a minute. */
 export class DatabaseReport {
   readonly #log: Pick<Log, 'warn'>
-  readonly #logged = new Set<LogCode>()
-  #errors = 0
+  readonly #isDue = buildEachMinute(() => performance.now())
 
   constructor(log: Pick<Log, 'warn'>) {
     this.#log = log
-  }
-
-  /** How many errors were reported: for `answered`. */
-  get errors(): number {
-    return this.#errors
   }
 
   /** False: the error is another one, and the caller has to report it. A condition has those of a database that is away. */
@@ -105,15 +99,7 @@ export class DatabaseReport {
     this.#warn('database-connection-lost', { reason: message }, 'connections to the database broke')
   }
 
-  /** The database has done what it was asked. `errors`: what it was before that. */
-  answered(errors: number): void {
-    if (errors === this.#errors) this.#logged.clear()
-  }
-
   #warn(code: LogCode, fields: Readonly<Record<string, unknown>>, message: string): void {
-    this.#errors++
-    if (this.#logged.has(code)) return
-    this.#logged.add(code)
-    this.#log.warn({ code, ...fields }, message)
+    if (this.#isDue(code)) this.#log.warn({ code, ...fields }, message)
   }
 }

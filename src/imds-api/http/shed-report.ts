@@ -1,4 +1,5 @@
 /** Counts the requests that are shed, and warns of them at most once a minute. */
+import { buildEachMinute } from '../../limits/each-minute.ts'
 import type { Log } from '../../runtime/log-codes.ts'
 import type { ShedQueue } from '../model/refusal.ts'
 import type { ApiServerSettings } from './server.ts'
@@ -10,18 +11,15 @@ export interface ShedReportParts {
   readonly log: Pick<Log, 'warn'>
 }
 
-/** The shortest time between two warnings, in ms. */
-const QUIET_MS = 60_000
-
 /** Builds what the servers call for each shed request. A warning has their number since the last warning. */
 export function buildShedReport({ count, now, log }: ShedReportParts): ApiServerSettings['onShed'] {
-  let [warnedAtMs, requests] = [-Infinity, 0]
+  const isDue = buildEachMinute(now)
+  let requests = 0
   return (queue, owner) => {
     count(queue)
     requests++
-    if (now() - warnedAtMs < QUIET_MS) return
+    if (!isDue('shed')) return
     log.warn({ code: 'requests-shed', queue, owner, requests }, 'too many requests wait: the heaviest callers get 503')
-    warnedAtMs = now()
     requests = 0
   }
 }

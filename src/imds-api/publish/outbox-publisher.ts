@@ -25,7 +25,7 @@ export interface OutboxPublisherParts extends Omit<BatchParts, 'hasToStop' | key
   readonly openStore: () => Promise<OwnStore<BatchParts['store']>>
   readonly batchSize: number
   readonly countBatch: () => void
-  readonly databaseReport: Pick<DatabaseReport, 'errors' | 'report' | 'answered'>
+  readonly databaseReport: Pick<DatabaseReport, 'report'>
 }
 
 /** Why nothing can be published. `isDatabaseAway`: another condition has it. */
@@ -93,9 +93,7 @@ export class OutboxPublisher {
   async #run(): Promise<void> {
     while (!this.#hasToStop()) {
       try {
-        const { errors } = this.#parts.databaseReport
         await this.#publishWaiting()
-        this.#parts.databaseReport.answered(errors)
         this.#noteSuccess()
         if (!this.#hasToStop()) await this.#waiter.wait(POLL_MS)
       } catch (error) {

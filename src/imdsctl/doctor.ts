@@ -2,13 +2,10 @@
 import { CHECKS } from './doctor/checks.ts'
 import { lookAtHypervisor, type DoctorSources } from './doctor/hypervisor.ts'
 import type { DoctorState } from './doctor/hypervisor-state.ts'
-import type { Readiness } from '../imdsd/operator/documents.ts'
-import { formatFirewall } from '../imdsd/operator/readiness.ts'
-import { formatDuration } from '../runtime/ago.ts'
+import { readinessFacts } from '../imdsd/operator/readiness.ts'
 import { printChecks, runChecks, STYLES, type CheckResult } from '../runtime/check.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
-import type { Cell } from '../runtime/terminal.ts'
 
 export interface DoctorContext extends DoctorSources {
   readonly output: Output
@@ -29,24 +26,15 @@ export async function status(context: DoctorContext): Promise<number> {
   const look = lookFrom(context)
   const [results, read] = await Promise.all([findAll(look), look.readiness()])
   const found = results.filter(({ severity }) => severity !== 'ok')
-  return read.ok
-    ? printChecks(context.output, results, found, statusRows(read.value), { daemon: read.value })
-    : printChecks(context.output, results, found)
+  if (!read.ok) return printChecks(context.output, results, found)
+  const { ready, version } = read.value
+  const text = `${version}, ${ready ? 'ready' : 'not ready'}`
+  const title = ['imdsd', { text, style: ready ? STYLES.ok : STYLES.failure }]
+  return printChecks(context.output, results, found, [title, ...readinessFacts(read.value)], { daemon: read.value })
 }
 
 function lookFrom(sources: DoctorSources): DoctorState {
   const look = lookAtHypervisor(sources)
   if (!look.ok) throw new CommandFailure(EXIT.noInput, look.faults.join())
   return look.value
-}
-
-function statusRows(state: Readiness): (readonly Cell[])[] {
-  const { ready, version, store, connected, viewAgeSeconds, instances, faulty, absent, contestedAddresses } = state
-  const style = ready ? STYLES.ok : STYLES.failure
-  return [
-    ['imdsd', { text: `${version}, ${ready ? 'ready' : 'not ready'}`, style }],
-    ['store', `${store}, ${connected ? 'connected' : 'not connected'}, compared ${formatDuration(viewAgeSeconds)} ago`],
-    ['instances', `${instances}; faulty ${faulty}, absent ${absent}, contested addresses ${contestedAddresses}`],
-    ['firewall', formatFirewall(state.firewall)],
-  ]
 }

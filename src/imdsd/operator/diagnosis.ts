@@ -4,7 +4,6 @@
  * `imdsctl explain` prints it, and `imdsctl wait` when it times out. It contains ids, hypervisors, addresses and
  * faults, and nothing else of a record.
  */
-import { rangesOf } from '../../metadata/instance.ts'
 import type { FoundCondition } from '../../conditions/condition.ts'
 import { inTime } from '../../limits/in-time.ts'
 import { TokenBucket } from '../../limits/token-bucket.ts'
@@ -65,16 +64,11 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
     const fault = sync.health.faultOf(id)
     const instance = view.get(id)?.instance
     const isAnswered = instance?.interfaces.some(({ network }) => networks.includes(network)) !== false
-    const ranges = instance === undefined ? [] : rangesOf(instance)
-    const contested = ranges.flatMap(({ network, range }) => {
-      const ids = view.contested().get(`${network} ${range}`)
-      return ids === undefined ? [] : [`${range} is contested: ${ids.join(' and ')} claim it`]
-    })
     const lost = (view.get(id)?.lost ?? []).map(({ range }) => `${range} was claimed by an instance published later`)
     const served = instance === undefined ? '' : `; revision ${instance.revision} is served`
     return [
       ...(fault === undefined ? [] : [`${formatFault(id, fault)}${served}`]),
-      ...contested,
+      ...formatContested(view, (_network, _range, ids) => ids.includes(id)),
       ...lost,
       ...(isAnswered
         ? []
@@ -119,6 +113,17 @@ export function buildDiagnosis(parts: DiagnosisParts): Diagnosis {
       return explained([], lookUp)
     },
   }
+}
+
+/** The contested addresses and prefixes that are meant, with those who claim them. */
+export function formatContested(
+  view: Pick<View, 'contested'>,
+  isMeant: (network: string, range: string, ids: readonly string[]) => boolean,
+): string[] {
+  return [...view.contested()].flatMap(([key, ids]) => {
+    const [network = '', range = ''] = key.split(' ')
+    return isMeant(network, range, ids) ? [`${range} is contested: ${ids.join(' and ')} claim it`] : []
+  })
 }
 
 function formatFault(id: string, fault: InvalidRecord): string {

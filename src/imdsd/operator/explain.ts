@@ -11,7 +11,7 @@ import { rangesOf, type Instance } from '../../metadata/instance.ts'
 import type { ServedInstance } from '../view/served-instance.ts'
 import type { View } from '../view/view.ts'
 import type { AskedFor, Explanation, InstanceExplanation } from './documents.ts'
-import type { Diagnosis } from './diagnosis.ts'
+import { formatContested, type Diagnosis } from './diagnosis.ts'
 
 /**
  * The parts of an explanation. `listeners`: those of guests; `firewallWait`: why no guest is answered now, or undefined;
@@ -91,8 +91,10 @@ export async function explain(
     const waiting = firewall.unconfirmed((gain) => gain.range.network === network && overlap(gain.range.range, address))
     return { ...answer, because: `the firewall must confirm it first: ${[...waiting].join('; ')}` }
   }
-  if (found.kind === 'contested')
-    return { ...answer, because: `more than one instance claims it: ${claimants(view, network, address)}` }
+  if (found.kind === 'contested') {
+    const contested = formatContested(view, (on, range) => on === network && overlap(range, address))
+    return { ...answer, because: contested.join('; ') }
+  }
 
   const { instance, userData } = found.owner
   const { httpTokens, httpPutResponseHopLimit: limit } = instance.options
@@ -128,12 +130,4 @@ const OPTIONS: Partial<Record<RefusalReason, string>> = {
 function describeUserData(sealedAt: string | undefined, userData: Uint8Array | undefined): string {
   if (sealedAt !== undefined) return `sealed since ${sealedAt}`
   return userData === undefined ? 'none' : `${userData.length} bytes`
-}
-
-function claimants(view: View, network: string, address: string): string {
-  return [...view.contested()]
-    .map(([key, ids]) => ({ on: key.split(' '), ids }))
-    .filter(({ on: [where, range = ''] }) => where === network && overlap(range, address))
-    .map(({ on: [, range = ''], ids }) => `${range} by ${ids.join(' and ')}`)
-    .join('; ')
 }

@@ -17,15 +17,14 @@ export interface LaunchGateParts {
 }
 
 /**
- * What is served of an instance. `order`: its place in the order of the region: one revision may have two contents after
- * the store went back. `reason`: why the guest must not be started yet; undefined: it may be. `isFinal`: it never can be
- * with this record.
+ * What is served of an instance, as InstanceState. `order`: its place in the order of the region: one revision may have
+ * two contents after the store went back. `reason`: why the guest must not be started yet; absent: it may be.
  */
 export interface GateState {
   readonly revision: number
   readonly order: number
-  readonly reason: string | undefined
-  readonly isFinal: boolean
+  readonly reason?: string
+  readonly final?: true
 }
 
 /** Builds the gate: the state of an instance by its id; undefined: it is not served here. */
@@ -42,7 +41,12 @@ export function buildLaunchGate({
     if (instance === undefined || !isServed || isContested || lost.length > 0) return undefined
     const fault = firewall.linkFault(instance)
     const reason = fault ?? unreachable(instance) ?? firewall.problemOf(instance)
-    return { revision: instance.revision, order, reason, isFinal: fault !== undefined }
+    return {
+      revision: instance.revision,
+      order,
+      ...(reason !== undefined && { reason }),
+      ...(fault !== undefined && { final: true }),
+    }
   }
 }
 

@@ -37,8 +37,18 @@ export function buildReadiness({ sync, source, view, firewall, ...parts }: Readi
   }
 }
 
-/** The state of the rules: `applied, confirmed 3 s ago`. */
-export function formatFirewall({ required, applied, ageSeconds }: FirewallStatus): string {
+/** The facts that the status of a daemon shows, with their names. */
+export function readinessFacts(state: Readiness): (readonly [string, string])[] {
+  const { store, connected, viewAgeSeconds, instances, faulty, absent, contestedAddresses, firewall } = state
+  return [
+    ['store', `${store}, ${connected ? 'connected' : 'not connected'}, compared ${formatDuration(viewAgeSeconds)} ago`],
+    ['instances', `${instances}; faulty ${faulty}, absent ${absent}, contested addresses ${contestedAddresses}`],
+    ['firewall', formatFirewall(firewall)],
+  ]
+}
+
+/** `applied, confirmed 3 s ago`. */
+function formatFirewall({ required, applied, ageSeconds }: FirewallStatus): string {
   if (!required) return 'off'
   return applied ? `applied, confirmed ${formatDuration(ageSeconds)} ago` : 'not applied'
 }

@@ -102,7 +102,13 @@ export function buildSocketServer(parts: OperatorParts, maxConnections: number):
     const why = query.reason === undefined ? undefined : await parts.diagnose(id)
     const state = parts.launchGate(id)
     const status = state === undefined ? 404 : state.reason === undefined ? 200 : 409
-    return reply.code(status).send(formatGateState(id, state, why))
+    const reasons = [state?.reason, why].filter((text) => text !== undefined)
+    return reply.code(status).send({
+      id,
+      revision: null,
+      ...state,
+      ...(reasons.length > 0 && { reason: reasons.join('; ') }),
+    } satisfies InstanceState)
   })
   server.get<Asked>(PATHS.reports, ({ params: { id } }, reply) => {
     if (!isId(id)) return reply.code(400).send(NO_ID)
@@ -170,15 +176,4 @@ function buildServer(parts: Pick<OperatorParts, 'metrics' | 'readiness'>): Fasti
     return reply.code(state.ready ? 200 : 503).send(state)
   })
   return server
-}
-
-function formatGateState(id: string, state: GateState | undefined, why: string | undefined): InstanceState {
-  const reasons = [state?.reason, why].filter((text) => text !== undefined)
-  return {
-    id,
-    revision: state?.revision ?? null,
-    ...(state && { order: state.order }),
-    ...(reasons.length > 0 && { reason: reasons.join('; ') }),
-    ...(state?.isFinal === true && { final: true }),
-  }
 }

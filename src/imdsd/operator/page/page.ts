@@ -13,7 +13,7 @@ import { formatFacts, formatTable, number } from '../../../pages/table.ts'
 import { formatAgo, formatDuration } from '../../../runtime/ago.ts'
 import type { View } from '../../view/view.ts'
 import type { AskedFor, Readiness } from '../documents.ts'
-import { formatFirewall } from '../readiness.ts'
+import { readinessFacts } from '../readiness.ts'
 import { requestsOf, type RequestsParts } from '../requests.ts'
 import type { History } from './history.ts'
 import { formatInstances } from './instances.ts'
@@ -44,7 +44,7 @@ export async function formatPage(parts: PageParts, question: Question): Promise<
         markup`${formatConditions(state.conditions)}
 <p class="soft">On this hypervisor, <code>sudo imdsctl doctor</code> also checks its units, ports, files, links, store and clock.</p>`,
       ],
-      ['View and store', formatView(state, parts.networks)],
+      ['View and store', formatFacts([...readinessFacts(state), ['networks', parts.networks.join(', ')]])],
       ['Requests of guests', formatTraffic(history, nowMs)],
       ['Refusals', formatRefusals(history)],
       ['Instances', instances],
@@ -53,22 +53,6 @@ export async function formatPage(parts: PageParts, question: Question): Promise<
         : [[`Requests of ${found.instance.id}`, formatRequests(requestsOf(parts, found), wall())] as const]),
     ],
   })
-}
-
-function formatView(
-  { store, connected, viewAgeSeconds, instances, faulty, absent, contestedAddresses, firewall }: Readiness,
-  networks: readonly string[],
-): Markup {
-  return formatFacts([
-    ['store', `${store}, ${connected ? 'connected' : 'not connected'}`],
-    ['last full comparison', `${formatDuration(viewAgeSeconds)} ago`],
-    ['networks', networks.join(', ')],
-    ['instances', instances],
-    ['faulty records', faulty],
-    ['absent instances', absent],
-    ['contested addresses', contestedAddresses],
-    ['firewall', formatFirewall(firewall)],
-  ])
 }
 
 /** What the guest of an instance has asked for. `nowMs`: Unix time. */

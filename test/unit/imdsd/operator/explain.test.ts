@@ -64,7 +64,7 @@ test('for a contested address it names the claimants and no other conflict', asy
   expect(await explain(parts, 'default', '10.0.0.2')).toMatchObject({
     answer: 'contested-address',
     status: 503,
-    because: 'more than one instance claims it: 10.0.0.2 by srv-a and srv-b',
+    because: '10.0.0.2 is contested: srv-a and srv-b claim it',
   })
 })
 

@@ -28,7 +28,7 @@ const ON_BLUE = [{ id: 'int-blue1', macAddress: '02:24:19:00:00:02', network: 'b
 test('the gate is open for a served instance, with its revision and its place in the order', () => {
   const { put, gate } = aGate()
   put(parsed({ revision: 4 }))
-  expect(gate('srv-abcde')).toEqual({ revision: 4, order: 1, reason: undefined, isFinal: false })
+  expect(gate('srv-abcde')).toEqual({ revision: 4, order: 1 })
 })
 
 test('an instance is not served if unknown, on other networks, contested, or without a lost address', () => {
@@ -55,19 +55,17 @@ test('a link without a valid name holds the guest for ever; a missing listener o
     revision: 2,
     order: 1,
     reason: 'no name',
-    isFinal: true,
+    final: true,
   })
   expect(held({ firewall })).toEqual({
     revision: 2,
     order: 1,
     reason: 'not admitted yet',
-    isFinal: false,
   })
   expect(held({ firewall, unreachable: () => 'no address' })).toEqual({
     revision: 2,
     order: 1,
     reason: 'no address',
-    isFinal: false,
   })
 })
 

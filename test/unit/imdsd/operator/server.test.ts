@@ -22,14 +22,13 @@ const DOCUMENT: FirewallDocument = {
   guests: [],
 }
 const GATE: Readonly<Record<string, GateState>> = {
-  'srv-a': { revision: 7, order: 3, reason: undefined, isFinal: false },
+  'srv-a': { revision: 7, order: 3 },
   'srv-c': {
     revision: 7,
     order: 3,
     reason: 'the firewall has not admitted the guest yet',
-    isFinal: false,
   },
-  'srv-d': { revision: 7, order: 3, reason: 'its link has no possible name', isFinal: true },
+  'srv-d': { revision: 7, order: 3, reason: 'its link has no possible name', final: true },
 }
 
 function parts({ ready = true, reports = [] as unknown[], diagnosed = [] as string[] } = {}): OperatorParts {

@@ -14,7 +14,7 @@ export interface Context {
   readonly output: Output
 }
 
-/** The most changes in flight: enough to hide the round trip, and a bound on memory. */
+/** The most reads or changes in flight: enough to hide the round trip, and a bound on memory. */
 export const MAX_IN_FLIGHT = 32
 
 /** Prints the record of an instance. */

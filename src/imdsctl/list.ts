@@ -10,7 +10,7 @@ import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 import { forEachOf } from '../limits/for-each-of.ts'
 import { StoreUnavailable, type Listed, type Publisher } from '../store/publisher.ts'
-import { withStore, type Context } from './commands.ts'
+import { MAX_IN_FLIGHT, withStore, type Context } from './commands.ts'
 
 /**
  * Which instances are listed, and how. An instance has to pass all filters. `removed`: lists tombstones in place of
@@ -31,9 +31,6 @@ interface ListLine {
   readonly json: { readonly id: string }
   readonly cells: readonly string[]
 }
-
-/** Records that are read at the same time. */
-const AT_ONCE = 32
 
 /** Prints the list. Resolves with the exit status: faulty data if an account could not be read. */
 export async function list({ store, output }: Context, options: ListOptions): Promise<number> {
@@ -95,7 +92,7 @@ async function ofAccount(
       unread.push(id)
     }
   }
-  await forEachOf(listed, read, AT_ONCE)
+  await forEachOf(listed, read, MAX_IN_FLIGHT)
   return listed.filter(({ id }) => ids.has(id))
 }
 

@@ -1,4 +1,5 @@
 /** What a check is, and what it finds. */
+import { formatCount } from './amounts.ts'
 import type { Output } from './output.ts'
 import type { Cell, Style } from './terminal.ts'
 
@@ -70,7 +71,7 @@ export function printChecks(
   const state = worstOf(all)
   if (output.json) output.printJson({ ok, warnings, failures, ...json, checks })
   else {
-    const text = `${ok} ok, ${warnings} ${warnings === 1 ? 'warning' : 'warnings'}, ${failures} ${failures === 1 ? 'failure' : 'failures'}`
+    const text = `${ok} ok, ${formatCount(warnings, 'warning')}, ${formatCount(failures, 'failure')}`
     output.rows(rows)
     output.rows(checks.map(rowOf))
     output.rows([[{ text, style: STYLES[state] }]])

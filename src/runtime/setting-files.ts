@@ -1,7 +1,6 @@
 /** The files of passwords, certificates and keys that variables name, such as systemd's credentials. */
 import { createPrivateKey, X509Certificate, type KeyObject } from 'node:crypto'
 import type { Environment, VariableFault } from './variables.ts'
-import type { Parsed } from '../metadata/parsed.ts'
 import { readTextFile } from './text-file.ts'
 import { readSettingFile } from './regular-file.ts'
 
@@ -27,12 +26,11 @@ export function settingFileFaults(
     if (path === '') continue
     try {
       const text = readText(path)
-      if (variable.endsWith('_PASSWORD_FILE')) checkPassword(text)
+      if (variable.endsWith('_PASSWORD_FILE')) passwordIn(text)
       else if (/_(CA|CERT)_FILE$/.test(variable)) certificates.set(variable, certificatesOf(text, nowMs)[0]!)
       else if (variable.endsWith('_KEY_FILE')) keys.set(variable, privateKeyOf(text))
     } catch (error) {
-      const message = error instanceof Unusable ? `${path} ${error.message}` : formatUnreadable(path, error)
-      faults.push({ variable, message })
+      faults.push({ variable, message: formatUnreadable(path, error) })
     }
   }
   for (const [variable, key] of keys) {
@@ -46,8 +44,10 @@ export function settingFileFaults(
 /** A file that can be read but is not valid. The message continues its path. */
 class Unusable extends Error {}
 
-function checkPassword(text: string): void {
-  if (firstLine(text) === '') throw new Unusable('has no password in its first line')
+function passwordIn(text: string): string {
+  const [password = ''] = text.split(/\r?\n/, 1)
+  if (password === '') throw new Unusable('has no password in its first line')
+  return password
 }
 
 function certificatesOf(text: string, nowMs: number): X509Certificate[] {
@@ -81,21 +81,9 @@ export function namesSecrets(variable: string): boolean {
   return /^IMDS_\w*(?:PASSWORD|KEYS?)_FILE$/.test(variable)
 }
 
-export function firstLine(text: string): string {
-  return text.split(/\r?\n/, 1)[0] ?? ''
-}
-
-/** The first line of a file: a password. Throws an error that names the file if it cannot be read. */
+/** The password in the first line of a file. Throws an error that names the file if there is none. */
 export function readSecretFile(path: string): string {
-  return firstLine(reading(path, readTextFile))
-}
-
-/** The password in the first line of a file's text. The fault continues the name of a variable. */
-export function parsePassword(text: string): Parsed<string, string> {
-  const value = firstLine(text)
-  return value === ''
-    ? { ok: false, faults: ['names a file that has no password in its first line'] }
-    : { ok: true, value }
+  return reading(path, () => passwordIn(readTextFile(path)))
 }
 
 /** The bytes of a file that a setting names. Throws an error that names the file if it cannot be read. */
@@ -111,8 +99,9 @@ function reading<T>(path: string, read: (path: string) => T): T {
   }
 }
 
-/** The message for a file that cannot be read, with the remedy if another user could read it. */
+/** The message for a file that cannot be used, with the remedy if another user could read it. */
 export function formatUnreadable(path: string, error: unknown): string {
+  if (error instanceof Unusable) return `${path} ${error.message}`
   const { code, message } = error as NodeJS.ErrnoException
   const remedy =
     code === 'EACCES' && process.getuid?.() !== 0

@@ -5,7 +5,7 @@ import { buildPageTurns } from '../../pages/page-turns.ts'
 import { inTime } from '../../limits/in-time.ts'
 import { formatListenAddress, type HostPort, type ListenAddress } from '../../runtime/host-port.ts'
 import { listen, listenAt, StartFailure } from '../../runtime/listen.ts'
-import { parsePassword, readSecretFile } from '../../runtime/setting-files.ts'
+import { readSecretFile } from '../../runtime/setting-files.ts'
 import { VERSION } from '../../runtime/installation.ts'
 import { COMPUTE_CHANNEL } from '../changes/handshake.ts'
 import { buildComputeServer } from '../compute/server.ts'
@@ -115,9 +115,7 @@ export function buildComputeListener(parts: ServiceParts): ApiService {
 function readPassword(path: string | undefined): string | undefined {
   if (path === undefined) return undefined
   try {
-    const password = parsePassword(readSecretFile(path))
-    if (password.ok) return password.value
-    throw new Error(password.faults.join())
+    return readSecretFile(path)
   } catch (error) {
     throw new StartFailure(`IMDS_API_OPERATOR_PASSWORD_FILE ${(error as Error).message}`, { cause: error })
   }

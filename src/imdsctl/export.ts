@@ -10,14 +10,11 @@ import { mkdir, rename, rm } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { forEachOf } from '../limits/for-each-of.ts'
-import { findDistrustOfDirectory } from './firewall-agent/trusted-path.ts'
+import { findDistrustOfDirectory } from '../runtime/trusted-path.ts'
 import { formatRecord } from '../store/document.ts'
 import { StoreUnavailable, type Publisher } from '../store/publisher.ts'
 import { formatTombstone } from '../store/seal.ts'
-import { withStore, type Context } from './commands.ts'
-
-/** Instances that are read and written at the same time. */
-const AT_ONCE = 32
+import { MAX_IN_FLIGHT, withStore, type Context } from './commands.ts'
 
 /** Exports a store. Resolves with the exit status: faulty data if a record could not be read. */
 export async function exportRecords({ store, output }: Context, path: string): Promise<number> {
@@ -69,7 +66,7 @@ async function write(publisher: Publisher, directory: string, output: Context['o
     if (published.userData !== undefined) create(`${id}.user-data`, published.userData)
     written.add(id)
   }
-  await forEachOf(listed, ({ id }) => exportOne(id), AT_ONCE)
+  await forEachOf(listed, ({ id }) => exportOne(id), MAX_IN_FLIGHT)
   const tombstones = await publisher.tombstones()
   for (const { id, ...tombstone } of tombstones) {
     create(`${id}.removed`, `${formatTombstone(tombstone)}\n`)

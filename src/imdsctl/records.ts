@@ -12,7 +12,7 @@ import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { isJsonObject, parseJson } from '../runtime/json.ts'
 import { decodeText, NotUtf8 } from '../runtime/text-file.ts'
 import { readSettingFile } from '../runtime/regular-file.ts'
-import { findDistrustOfDirectory } from './firewall-agent/trusted-path.ts'
+import { findDistrustOfDirectory } from '../runtime/trusted-path.ts'
 
 /**
  * A record as read, not checked yet. `place`: a file or `FILE:LINE`; `-` is standard input. `userData` undefined: none

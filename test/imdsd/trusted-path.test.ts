@@ -8,7 +8,7 @@ import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
-import { findDistrust, findDistrustOfDirectory } from '../../src/imdsctl/firewall-agent/trusted-path.ts'
+import { findDistrust, findDistrustOfDirectory } from '../../src/runtime/trusted-path.ts'
 
 const skip = process.getuid?.() !== 0 && 'needs root, to give files to other users'
 const [IMDS, NOBODY] = [990, 65_534]

@@ -8,7 +8,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { ask, QUESTIONS, parsedAnswer } from '../../imdsd/operator/client.ts'
 import { parseUnixSocket } from '../../runtime/host-port.ts'
-import { findDistrust } from './trusted-path.ts'
+import { findDistrust } from '../../runtime/trusted-path.ts'
 import type { AgentReport } from '../../imdsd/firewall/agent-report.ts'
 import { buildRules, replacement, type FirewallFault, type FirewallRules } from '../../imdsd/firewall/rules.ts'
 import type { FirewallDocument } from '../../imdsd/firewall/document.ts'

@@ -2,11 +2,12 @@
  * `imdsctl remove`, `seal`, `unseal`, `encrypt` and `decrypt`, for one instance or many. Continues after a failure.
  * The exit status is the highest of all.
  */
+import { formatSome } from '../runtime/amounts.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { isRecent } from '../store/fleet.ts'
 import { StoreUnavailable, type Publisher } from '../store/publisher.ts'
 import { jsonOf, withStore, type Context } from './commands.ts'
-import { addressOwned, checkId, readInput } from './failure.ts'
+import { checkId, readInput, refusalOf } from './failure.ts'
 import { CommandReport, type Done } from './report.ts'
 import { decodeText } from '../runtime/text-file.ts'
 
@@ -65,8 +66,7 @@ export function changeSeals(change: 'seal' | 'unseal') {
     return changeAll(context, await idsOf(named, options), async (publisher, id) => {
       const changed = await publisher[change](id, { dryRun })
       if (changed.kind === 'absent') throw new CommandFailure(EXIT.notFound, `the store has no ${id}`, { id })
-      if (changed.kind === 'address-owned')
-        throw new CommandFailure(EXIT.refused, `${id}: ${addressOwned(changed)}`, { id, ...jsonOf(changed) })
+      if (changed.kind === 'address-owned') throw refusalOf(id, changed, { id })
       const sealedAt = changed.kind === 'unsealed' ? undefined : changed.sealedAt
       const state = sealedAt === undefined ? 'is not sealed' : `has been sealed since ${sealedAt}`
       return {
@@ -87,7 +87,7 @@ const NOT_CONVERTED: Readonly<Record<string, string>> = {
 }
 
 /** `fromPlain`: encrypts plain records too. `force`: also while daemons lack the key. */
-export interface EncryptOptions {
+interface EncryptOptions {
   readonly fromPlain?: boolean
   readonly force?: boolean
 }
@@ -125,11 +125,9 @@ async function checkKeys(publisher: Publisher): Promise<void> {
     )
     .map(({ name }) => name)
   if (lacking.length === 0) return
-  const more = lacking.length - MAX_NAMED
-  const names = [...lacking.slice(0, MAX_NAMED), ...(more > 0 ? [`${more} more`] : [])].join(', ')
   throw new CommandFailure(
     EXIT.refused,
-    `daemons have not announced the record key ${recordKey}, and could not read the records: ${names}. Give it to them ` +
+    `daemons have not announced the record key ${recordKey}, and could not read the records: ${formatSome(lacking, MAX_NAMED)}. Give it to them ` +
       'and restart them (docs/encryption.md#change-a-key), or use --force; for plain records, --from-plain',
     { recordKey, hypervisors: lacking },
   )

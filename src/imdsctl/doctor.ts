@@ -7,7 +7,7 @@ import { printChecks, runChecks, STYLES, type CheckResult } from '../runtime/che
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import type { Output } from '../runtime/output.ts'
 
-export interface DoctorContext extends DoctorSources {
+interface DoctorContext extends DoctorSources {
   readonly output: Output
 }
 

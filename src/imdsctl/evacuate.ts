@@ -6,11 +6,9 @@
  */
 import type { Instance } from '../metadata/instance.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
-import { formatAgo } from '../runtime/ago.ts'
-import { isRecent } from '../store/fleet.ts'
 import type { Listed, Publisher } from '../store/publisher.ts'
 import { withStore, type Context } from './commands.ts'
-import { checkName, refuseBesideApi } from './hypervisors.ts'
+import { checkName, refuseBesideApi, seenLately } from './hypervisors.ts'
 import { CommandReport, type Done } from './report.ts'
 import { republish, type Republished } from './republish.ts'
 
@@ -60,11 +58,11 @@ async function checkTargets(publisher: Publisher, targets: readonly string[]): P
 /** Warns if the daemon of the hypervisor runs: guests that run there lose their metadata. */
 async function warnOfDaemon({ store, output }: Context, publisher: Publisher, name: string): Promise<void> {
   if (store.url.startsWith('file:')) return // daemons announce themselves only in Redis
-  const [announced] = await publisher.hypervisors([name])
-  if (announced === undefined || !isRecent(announced.seenAt, Date.now())) return
+  const seen = await seenLately(publisher, name)
+  if (seen === undefined) return
   output.warn(
-    `warning: the daemon of ${name} was seen ${formatAgo(announced.seenAt, Date.now())}: guests that still run there ` +
-      'get 503. --begin keeps them served there until they have moved',
+    `warning: the daemon of ${name} was seen ${seen}: guests that still run there get 503. ` +
+      '--begin keeps them served there until they have moved',
   )
 }
 

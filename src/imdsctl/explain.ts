@@ -19,7 +19,7 @@ import { askDaemon } from './ask-daemon.ts'
 import { explainCode, suggestCode } from './explain-code.ts'
 
 /** What the command needs. */
-export interface ExplainContext extends DoctorSources {
+interface ExplainContext extends DoctorSources {
   readonly operator: string
   readonly output: Output
 }

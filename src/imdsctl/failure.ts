@@ -5,6 +5,7 @@ import { ID_RULE, isId } from '../metadata/identifiers.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
 import { missingFile } from '../runtime/installation.ts'
 import type { Output } from '../runtime/output.ts'
+import type { PutRefusal } from '../store/publisher.ts'
 
 export function checkId(id: string): void {
   if (!isId(id)) throw new CommandFailure(EXIT.usage, `"${String(id)}" is not ${ID_RULE}`)
@@ -19,11 +20,34 @@ export async function readInput<T>(path: string, parse: (bytes: Buffer) => T): P
   }
 }
 
-export const OTHER_INCARNATION =
-  'the store has another instance with this id, or its tombstone: take another id, or remove that instance first'
-
-export function addressOwned({ address, network, owner }: { address: string; network: string; owner: string }): string {
-  return `${address} on network ${network} belongs to ${owner}, all or in part: remove it from that instance first`
+/** The Failure of a publish that is refused. `subject` begins the message; `details` are more fields for `--json`. */
+export function refusalOf(subject: string, refused: PutRefusal, details: CommandFailure['details']): CommandFailure {
+  const { kind: result, ...rest } = refused
+  const fail = (status: number, message: string) =>
+    new CommandFailure(status, `${subject}: ${message}`, { ...details, result, ...rest })
+  switch (refused.kind) {
+    case 'invalid': {
+      const lines = refused.faults.map(({ path, message }) => `\n  ${path === '' ? '(the record)' : path} ${message}`)
+      return fail(EXIT.badData, `is not a valid record:${lines.join('')}`)
+    }
+    case 'stale':
+      return fail(
+        EXIT.refused,
+        `the store holds revision ${refused.revision} or removed the instance at it: publish a higher one`,
+      )
+    case 'incarnation':
+      return fail(
+        EXIT.refused,
+        'the store has another instance with this id, or its tombstone: take another id, or remove that instance first',
+      )
+    case 'address-owned': {
+      const { address, network, owner } = refused
+      return fail(
+        EXIT.refused,
+        `${address} on network ${network} belongs to ${owner}, all or in part: remove it from that instance first`,
+      )
+    }
+  }
 }
 
 /** The Failure for any error: an error that is no Failure means that the store or a daemon cannot be used. */

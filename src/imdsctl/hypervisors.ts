@@ -106,12 +106,9 @@ export async function forget(context: Context, name: string): Promise<void> {
         `${records} records name ${name} (imdsctl list --hypervisor ${name}): move them first, by imdsctl evacuate or, its own servers, by imds-api evacuate`,
         { name, records },
       )
-    const [announced] = await publisher.hypervisors([name])
+    const seen = await seenLately(publisher, name)
     const isChanged = await publisher.fleet.forget(name)
-    if (announced !== undefined && isRecent(announced.seenAt, Date.now()))
-      context.output.warn(
-        `${name} was seen ${formatAgo(announced.seenAt, Date.now())}: if its daemon runs, it announces it again`,
-      )
+    if (seen !== undefined) context.output.warn(`${name} was seen ${seen}: if its daemon runs, it announces it again`)
     return isChanged
   })
 }
@@ -129,6 +126,13 @@ async function changeMark(
     { name, result: isChanged ? result : 'unchanged' },
     `${name} ${isChanged ? done : `${nothing}: nothing to do`}`,
   )
+}
+
+/** How long ago a daemon was seen, such as `3 s ago`, if it probably runs. */
+export async function seenLately(publisher: Publisher, name: string): Promise<string | undefined> {
+  const [announced] = await publisher.hypervisors([name])
+  const nowMs = Date.now()
+  return announced !== undefined && isRecent(announced.seenAt, nowMs) ? formatAgo(announced.seenAt, nowMs) : undefined
 }
 
 export function checkName(name: string): void {

@@ -18,7 +18,7 @@ import { readRecords, type ReadRecord } from './records.ts'
 import { CommandReport, type Done } from './report.ts'
 
 /** `changeRegion`: each record gets the region of the store. */
-export interface ImportOptions {
+interface ImportOptions {
   readonly changeRegion?: boolean
 }
 
@@ -42,7 +42,6 @@ export async function importRecords(
       publisher,
       records: published,
       otherwise: 'none',
-      options: { dryRun: false },
       report,
     })
   })

@@ -3,15 +3,14 @@
  * the others. The exit status is the highest of all.
  */
 import { isId } from '../metadata/identifiers.ts'
-import type { Fault } from '../metadata/record.ts'
 import { checkRecord } from '../store/check-record.ts'
 import { DEFAULT_USER_DATA_BYTES, type Publisher } from '../store/open.ts'
 import { publishMany, type SettledPut, type ToPublish } from '../store/publish-many.ts'
-import type { PutOptions } from '../store/publisher.ts'
+import type { PutOptions, PutRefusal } from '../store/publisher.ts'
 import type { UserDataChange } from '../store/user-data.ts'
-import { jsonOf, MAX_IN_FLIGHT, withStore, type Context } from './commands.ts'
+import { MAX_IN_FLIGHT, withStore, type Context } from './commands.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
-import { addressOwned, failureOf, OTHER_INCARNATION, readInput } from './failure.ts'
+import { failureOf, readInput, refusalOf } from './failure.ts'
 import type { Output } from '../runtime/output.ts'
 import { CommandReport, type Done } from './report.ts'
 import { warningsOf } from './record-warnings.ts'
@@ -30,7 +29,7 @@ export async function put(
   const records = typeof userData === 'string' ? onlyRecord(paths, userData) : readRecords(paths)
   const otherwise: UserDataChange = userData === false ? 'none' : 'keep'
   const report = new CommandReport(output, 'record', 'each')
-  await withStore(store, (publisher) => publishRecords({ publisher, records, otherwise, options: { dryRun }, report }))
+  await withStore(store, (publisher) => publishRecords({ publisher, records, otherwise, dryRun, report }))
   return report.end()
 }
 
@@ -39,16 +38,16 @@ interface PublishRecordsParts {
   readonly records: AsyncIterable<ReadRecord>
   /** What happens to the user-data of a record that comes without any. */
   readonly otherwise: UserDataChange
-  readonly options: Required<PutOptions>
+  readonly dryRun?: boolean
   readonly report: CommandReport
 }
 
 export async function publishRecords(parts: PublishRecordsParts): Promise<void> {
-  const { publisher, records, otherwise, options, report } = parts
+  const { publisher, records, otherwise, dryRun = false, report } = parts
   const drained = await publisher.fleet.drained().catch(() => new Map<string, string>()) // only for warnings
   const items = itemsOf(records, otherwise, report)
-  const ended = await publishMany(publisher, items, MAX_IN_FLIGHT, options, (item, outcome) => {
-    report.add(putOutcome(item, outcome, drained, options))
+  const ended = await publishMany(publisher, items, MAX_IN_FLIGHT, { dryRun }, (item, outcome) => {
+    report.add(putOutcome(item, outcome, drained, dryRun))
   })
   if (ended === 'done') return
   report.stop()
@@ -78,7 +77,7 @@ function checked(input: RecordInput, userDataMaxBytes: number): Done | CommandFa
     region: undefined,
     userDataMaxBytes,
   })
-  if (!record.ok) return invalid(input, record.faults)
+  if (!record.ok) return refused(input, { kind: 'invalid', faults: record.faults })
   const { id, revision } = record.value.instance
   const warnings = warningsOf(input.document)
   return {
@@ -106,7 +105,7 @@ function putOutcome(
   input: RecordInput,
   put: SettledPut,
   drained: ReadonlyMap<string, string>,
-  { dryRun }: Required<PutOptions>,
+  dryRun: boolean,
 ): Done | CommandFailure {
   switch (put.kind) {
     case 'published':
@@ -135,43 +134,18 @@ function putOutcome(
         },
       }
     }
-    case 'failed':
-      return failureFor(input, EXIT.unavailable, failureOf(put.error).message, {})
-    case 'invalid':
-      return invalid(input, put.faults)
-    case 'stale':
-      return failureFor(
-        input,
-        EXIT.refused,
-        `the store holds revision ${put.revision} or removed the instance at it: publish a higher one`,
-        jsonOf(put),
-      )
-    case 'incarnation':
-      return failureFor(input, EXIT.refused, OTHER_INCARNATION, jsonOf(put))
-    case 'address-owned':
-      return failureFor(input, EXIT.refused, addressOwned(put), jsonOf(put))
+    case 'failed': {
+      const [place, id] = [input.place, idOf(input)]
+      return new CommandFailure(EXIT.unavailable, `${place}: ${id}: ${failureOf(put.error).message}`, { place, id })
+    }
+    default:
+      return refused(input, put)
   }
 }
 
-function invalid(input: RecordInput, faults: readonly Fault[]): CommandFailure {
-  const lines = faults.map(({ path, message }) => `\n  ${path === '' ? '(the record)' : path} ${message}`)
-  const warnings = warningsOf(input.document)
-  return failureFor(input, EXIT.badData, `is not a valid record:${lines.join('')}`, {
-    result: 'invalid',
-    faults,
-    ...(warnings.length > 0 && { warnings }),
-  })
-}
-
-function failureFor(
-  input: RecordInput,
-  status: number,
-  message: string,
-  details: CommandFailure['details'],
-): CommandFailure {
-  const { place } = input
-  const id = idOf(input)
-  return new CommandFailure(status, `${place}: ${id}: ${message}`, { place, id, ...details })
+function refused(input: RecordInput, put: PutRefusal): CommandFailure {
+  const [place, id, warnings] = [input.place, idOf(input), warningsOf(input.document)]
+  return refusalOf(`${place}: ${id}`, put, { place, id, ...(warnings.length > 0 && { warnings }) })
 }
 
 /** The id in an unchecked record, for messages and for the order of publishes. */

@@ -32,7 +32,6 @@ export async function republishRegion(
       publisher,
       records: noting(named, asIs ? storedRecords(publisher) : readRecords(paths)),
       otherwise: 'none',
-      options: { dryRun: false },
       report,
     })
     const tombstones = asIs ? await publisher.tombstones() : []

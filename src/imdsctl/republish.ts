@@ -2,8 +2,8 @@
 import type { Instance } from '../metadata/instance.ts'
 import { parse } from '../metadata/record.ts'
 import { CommandFailure, EXIT } from '../runtime/exit-status.ts'
-import type { Published, Publisher, PutOptions, PutRefusal } from '../store/publisher.ts'
-import { addressOwned, checkId, OTHER_INCARNATION } from './failure.ts'
+import type { Published, Publisher, PutOptions } from '../store/publisher.ts'
+import { checkId, refusalOf } from './failure.ts'
 
 /** Another writer that publishes the same instance is waited for this often. */
 const ATTEMPTS = 5
@@ -47,14 +47,7 @@ export async function republish<T>(
     const document = { ...(published.document as object), ...fields, revision: record.revision + 1 }
     const put = await publisher.put(document, 'keep', options)
     if (put.kind === 'published' || put.kind === 'unchanged') return result
-    if (put.kind !== 'stale') throw refusal(id, put)
+    if (put.kind !== 'stale') throw refusalOf(id, put, { id })
   }
   throw new CommandFailure(EXIT.refused, `another writer keeps changing ${id}: run this again`, { id })
-}
-
-function refusal(id: string, put: Exclude<PutRefusal, { kind: 'stale' }>): CommandFailure {
-  if (put.kind === 'address-owned') return new CommandFailure(EXIT.refused, `${id}: ${addressOwned(put)}`, { id })
-  if (put.kind === 'incarnation') return new CommandFailure(EXIT.refused, `${id}: ${OTHER_INCARNATION}`, { id })
-  const faults = put.faults.map(({ path, message }) => `${path} ${message}`).join('; ')
-  return new CommandFailure(EXIT.badData, `${id} cannot be published again: ${faults}`, { id })
 }

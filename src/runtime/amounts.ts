@@ -8,3 +8,9 @@ export function formatBytes(bytes: number): string {
 export function formatCount(count: number, singular: string, plural = `${singular}s`): string {
   return `${count} ${count === 1 ? singular : plural}`
 }
+
+/** At most `most` names: `a, b, 3 more`. */
+export function formatSome(names: readonly string[], most: number): string {
+  const more = names.length - most
+  return [...names.slice(0, most), ...(more > 0 ? [`${more} more`] : [])].join(', ')
+}

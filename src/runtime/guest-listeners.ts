@@ -48,6 +48,6 @@ export function compareListeners(
   }
 }
 
-export function formatListener(place: GuestListenAddress): string {
+function formatListener(place: GuestListenAddress): string {
   return `${place.network}=${formatHostPort(place)}`
 }

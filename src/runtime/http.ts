@@ -11,7 +11,7 @@ export function isAcceptedVersion(httpVersion: string): boolean {
 }
 
 /** The response with status 400 to a request of another version. `headers`: more than those of the body. */
-export interface VersionRefusal {
+interface VersionRefusal {
   readonly contentType: string
   readonly body: string
   readonly headers?: Readonly<Record<string, string>>

@@ -13,7 +13,7 @@ const FLUSH_TIMEOUT_MS = 1_000
 /** The most bytes of lines that wait for the reader. */
 const MAX_WAITING_BYTES = 1 << 20
 
-export interface LogOutput {
+interface LogOutput {
   /** Writes a line, or keeps it until the reader reads. */
   write(line: string): void
   /** Writes what waits. Blocks for at most a second. For the last lines before an exit. */

@@ -15,11 +15,7 @@ export function buildRegistry(): Registry {
 }
 
 /** Declares a gauge that is read at each scrape. Undefined: it is missing. */
-export type DeclareGauge = (
-  name: string,
-  help: string,
-  read: () => number | undefined | Promise<number | undefined>,
-) => void
+type DeclareGauge = (name: string, help: string, read: () => number | undefined | Promise<number | undefined>) => void
 
 export function gaugesOf(registry: Registry): DeclareGauge {
   return (name, help, read) =>

@@ -22,7 +22,7 @@ import { isLinkOfOther } from './other-user.ts'
  * What is at a path. `not-regular`: something else than a file; `what` it is, with its article. `stamp`: differs when
  * the file does.
  */
-export type RegularFile =
+type RegularFile =
   | { readonly kind: 'read'; readonly bytes: Buffer }
   | { readonly kind: 'absent' }
   | { readonly kind: 'too-long'; readonly length: number; readonly stamp: string }
@@ -32,7 +32,7 @@ export type RegularFile =
  * Whether symbolic links are followed. Operators may link records from elsewhere; nobody has to link the files that
  * only imds writes.
  */
-export type LinkRule = 'follow' | 'refuse'
+type LinkRule = 'follow' | 'refuse'
 
 /** The most bytes of a file that a setting names, such as a key, a certificate or the environment of a service. */
 const MAX_SETTING_BYTES = 16 * 1024 * 1024
@@ -112,7 +112,7 @@ async function readBytes(file: FileHandle, length: number): Promise<Buffer> {
  * A text that differs when the file does. It has the time of the last change of the inode, which the kernel sets:
  * programs that copy files set the time of the last modification to whatever it was elsewhere.
  */
-export function stampOf({ ino, ctimeNs, size }: Pick<BigIntStats, 'ino' | 'ctimeNs' | 'size'>): string {
+function stampOf({ ino, ctimeNs, size }: Pick<BigIntStats, 'ino' | 'ctimeNs' | 'size'>): string {
   return `${ino}:${ctimeNs}:${size}`
 }
 

@@ -10,7 +10,7 @@ import { setVariables, type Environment } from './variables.ts'
 import { readTextFile } from './text-file.ts'
 
 /** What systemd has of a service. `files`: its unit and drop-ins. */
-export interface ServiceUnit {
+interface ServiceUnit {
   readonly files: readonly string[]
   readonly user: string | undefined
   /** The directory that systemd creates for the service and gives to its user. */
@@ -158,7 +158,7 @@ function read(path: string): { readonly text?: string; readonly reason?: string 
 /**
  * The variables of a file, and the names that systemd ignores because no variable can have them, such as `export NAME`.
  */
-export interface ParsedEnvironmentFile {
+interface ParsedEnvironmentFile {
   readonly variables: Readonly<Record<string, string>>
   readonly ignored: readonly string[]
 }

@@ -8,7 +8,7 @@ import { parseAddressPort, parseUnixSocket, type HostPort, type ListenAddress } 
 export type Environment = Readonly<Record<string, string | undefined>>
 
 /** Parses the text of a variable. A fault continues the variable's name. */
-export type TextParser<T> = (text: string) => Parsed<T, string>
+type TextParser<T> = (text: string) => Parsed<T, string>
 
 /**
  * A row of the table. `default` is a text, parsed like one that is set; undefined: the variable is absent, which is a

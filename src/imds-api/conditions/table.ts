@@ -2,6 +2,7 @@
 import { always, findConditions, type Condition, type FoundCondition } from '../../conditions/condition.ts'
 import { HYPERVISOR_DUPLICATE, STORE_BEHIND } from '../../conditions/shared.ts'
 import { formatDuration } from '../../runtime/ago.ts'
+import { formatSome } from '../../runtime/amounts.ts'
 import type { PoolUsage } from '../changes/allocate.ts'
 import type { HypervisorUsage } from '../changes/hypervisors.ts'
 import type { RegionHypervisor } from '../publish/hypervisors.ts'
@@ -60,8 +61,8 @@ function ofHypervisors(
   return ofRegion(row, ({ hypervisors: { hypervisors, storeProblem } }, { nowMs }) => {
     const found = storeProblem === undefined ? hypervisors.filter((one) => matches(one, nowMs)) : []
     if (found.length === 0) return undefined
-    const more = found.length > MAX_NAMED ? [`${found.length - MAX_NAMED} more`] : []
-    return `${what} ${[...found.slice(0, MAX_NAMED).map(({ name }) => name), ...more].join(', ')}`
+    const names = found.map(({ name }) => name)
+    return `${what} ${formatSome(names, MAX_NAMED)}`
   })
 }
 

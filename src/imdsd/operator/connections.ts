@@ -11,7 +11,7 @@ import type { Log } from '../../runtime/log-codes.ts'
 import { ByOwner } from '../../limits/by-owner.ts'
 
 /** What the bounds depend on. `now`: milliseconds of a monotonic clock. */
-export interface AdmissionParts {
+interface AdmissionParts {
   readonly isAllowed: (address: string) => boolean
   /** Of all addresses together. */
   readonly maxConnections: number

@@ -6,7 +6,7 @@
 import Type, { type Static } from 'typebox'
 
 /** The conditions that a program has found now (conditions/condition.ts), failures first. */
-export const ConditionsSchema = Type.Array(
+const ConditionsSchema = Type.Array(
   Type.Object({
     code: Type.String(),
     severity: Type.Union([Type.Literal('failure'), Type.Literal('warning')]),

@@ -17,7 +17,7 @@ import { formatContested, type Diagnosis } from './diagnosis.ts'
  * The parts of an explanation. `listeners`: those of guests; `firewallWait`: why no guest is answered now, or undefined;
  * `unreachable`: why a guest cannot reach its listeners, or undefined; `requests`: what its guest has asked for.
  */
-export interface ExplainParts {
+interface ExplainParts {
   readonly view: View
   readonly firewall: Firewall
   readonly listeners: readonly { readonly network: string; readonly host: string }[]

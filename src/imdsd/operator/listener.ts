@@ -11,7 +11,7 @@ import { opener } from '../../runtime/listen.ts'
 const RETRY_MS = 5_000
 
 /** What a listener depends on. `listener`: where it should listen, which `variable` says. */
-export interface OperatorListenerParts<Where extends ListenAddress> {
+interface OperatorListenerParts<Where extends ListenAddress> {
   readonly server: FastifyInstance
   readonly listener: Where
   readonly variable: string

@@ -5,7 +5,7 @@ import { NO_REPORTS, sshKeysIn, withoutRemoved } from '../../metadata/reports.ts
 import type { View } from '../view/view.ts'
 import type { ReportsDocument } from './documents.ts'
 
-export interface ReportsParts {
+interface ReportsParts {
   readonly view: Pick<View, 'get'>
   readonly reports: Pick<GuestReports, 'of'>
 }

@@ -36,7 +36,7 @@ export interface OperatorParts {
 }
 
 /** The bounds of the TCP listener. `allow`: networks in CIDR form that may use it, besides loopback; empty: all. */
-export interface TcpBounds {
+interface TcpBounds {
   readonly allow: readonly string[]
   readonly maxConnections: number
   readonly now: () => number

@@ -7,7 +7,7 @@ import { describe, expect, test } from 'vitest'
 import { get, jsonOf, type Context } from '../../../src/imdsctl/commands.ts'
 import { changeSeals, encrypt, remove } from '../../../src/imdsctl/change.ts'
 import { type CommandFailure, EXIT } from '../../../src/runtime/exit-status.ts'
-import { addressOwned, checkId } from '../../../src/imdsctl/failure.ts'
+import { checkId, refusalOf } from '../../../src/imdsctl/failure.ts'
 import { Output } from '../../../src/runtime/output.ts'
 
 /** A store that cannot be opened: its URL is of no kind. */
@@ -43,8 +43,9 @@ test('if the store cannot be opened, every command fails with the reason', async
 })
 
 test('a conflict names the address, its network and its owner, and the remedy', () => {
-  expect(addressOwned({ address: 'fd00::/64', network: 'red', owner: 'srv-b' })).toBe(
-    'fd00::/64 on network red belongs to srv-b, all or in part: remove it from that instance first',
+  const conflict = { kind: 'address-owned', address: 'fd00::/64', network: 'red', owner: 'srv-b' } as const
+  expect(refusalOf('srv-a', conflict, {}).message).toBe(
+    'srv-a: fd00::/64 on network red belongs to srv-b, all or in part: remove it from that instance first',
   )
 })
 

@@ -7,11 +7,12 @@ import { markup, type Markup } from '../../../pages/markup.ts'
 import { formatSearch, hrefOf, partOf, type Question } from '../../../pages/search.ts'
 import { formatTable, number } from '../../../pages/table.ts'
 import { formatDuration } from '../../../runtime/ago.ts'
+import { formatSome } from '../../../runtime/amounts.ts'
 import { TurnBudget } from '../../../limits/turn-budget.ts'
 import type { ServedInstance } from '../../view/served-instance.ts'
 
 /** What the table is made of. `nowMs`: of the clock of the requests. */
-export interface InstancesParts {
+interface InstancesParts {
   readonly instances: Iterable<ServedInstance>
   readonly requests: Pick<LastRequests, 'of'>
   readonly nowMs: number
@@ -68,9 +69,6 @@ async function findInstances(instances: Iterable<ServedInstance>, search: string
 }
 
 function formatAddresses(ranges: readonly NetworkRange[]): string {
-  const shown = ranges
-    .slice(0, MAX_ADDRESSES)
-    .map(({ network, range }) => (network === DEFAULT_NETWORK ? range : `${range} on ${network}`))
-  const more = ranges.length - shown.length
-  return [...shown, ...(more > 0 ? [`${more} more`] : [])].join(', ')
+  const all = ranges.map(({ network, range }) => (network === DEFAULT_NETWORK ? range : `${range} on ${network}`))
+  return formatSome(all, MAX_ADDRESSES)
 }

@@ -19,7 +19,7 @@ import type { History } from './history.ts'
 import { formatInstances } from './instances.ts'
 import { formatRefusals, formatTraffic } from './traffic.ts'
 
-export interface PageParts extends RequestsParts {
+interface PageParts extends RequestsParts {
   readonly view: Pick<View, 'get' | 'instances'>
   readonly hypervisor: string | undefined
   readonly startedMs: number

@@ -236,7 +236,10 @@ t.test('keys are rotated with an overlap, without a new publish and without a fa
   t.equal(await digest(), first, 'nothing is encrypted while a daemon could not read it')
   t.match(await run(keys, 'encrypt', 'srv-n2', '--force'), { status: 0 })
   await announceOther(['k1'], '2026-11-20T15:04:05Z') // it was seen long ago
-  t.same(await run(keys, 'encrypt'), { status: 0, text: '2 instances, 1 encrypted, 1 unchanged\n' })
+  t.match(await run(keys, 'encrypt'), {
+    status: 0,
+    text: /^2 instances, (1 encrypted, 1 unchanged|1 unchanged, 1 encrypted)\n$/,
+  })
   t.not(await digest(), first)
   t.same(await run(keys, 'encrypt', 'srv-n1'), { status: 0, text: '1 instance, 1 unchanged\n' })
   t.match(await store.get('srv-n1'), { document: { revision: 1 }, userData: Buffer.from('mine') }, 'the revision stays')

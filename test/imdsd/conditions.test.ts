@@ -195,6 +195,11 @@ t.test('of the network around the daemon, and of its process', { skip: withoutNa
   await alone.agree("no agent, and another program has the operators' port", 503, ...found)
   await ip(`address delete ${SERVICE}/32 dev lo`)
   await alone.agree('without the address', 503, ...found, 'address-missing')
+  const wait = ['wait', 'srv-n1', '--revision', '1', '--timeout', '1', '--operator', alone.daemon.operatorSocket]
+  t.match(await run([process.execPath, IMDSCTL, ...wait], { env: programEnvironment() }), {
+    status: 75,
+    stderr: `no guest can reach imds at ${SERVICE}`,
+  })
 
   const socket = await openListeningSocket(['env'], '127.0.0.1', await freePort())
   t.teardown(() => socket.close())

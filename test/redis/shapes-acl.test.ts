@@ -188,17 +188,6 @@ t.test("the control plane's user may publish to its region and nothing else", as
   t.match(otherRegion, /NOPERM/)
 })
 
-t.test('a daemon that no record names says so until one does', async (t) => {
-  const redis = await aRedisWithUsers(t)
-  const store = await aStore(t, urlAs('imds-publisher', redis), SECRET)
-  await redis.client.set(KEYS.region, '1700000000')
-  const daemon = await aDaemon(t, urlAs('imds-hv1', redis), SECRET, { IMDS_RESYNC_SECONDS: '1' })
-  const unnamed = () => daemon.condition('hypervisor-unnamed')
-  await until(async () => (await unnamed())?.startsWith('no record names hv1') === true, 'the condition')
-  await store.put(record(1, { hypervisors: ['hv1'] }))
-  await until(async () => (await unnamed()) === undefined, 'the end of the condition')
-})
-
 t.test('the daemon logs a missing permission once and retries until it is granted', async (t) => {
   const redis = await aRedisWithUsers(t)
   const errors = `${t.testdirName}/standard-error`

@@ -90,6 +90,11 @@ test('for an address on a network without a listener it names the networks that 
   })
 })
 
+test('an instance whose guest reaches no listener has the reason', async () => {
+  const parts = { ...explaining(['10.0.0.2/8']), unreachable: () => 'an address is missing' }
+  expect(await explain(parts, 'default', '10.0.0.2')).toMatchObject({ status: 200, listener: 'an address is missing' })
+})
+
 test('while no guest is answered, it says why, and names no instance', async () => {
   const parts = { ...explaining(['10.0.0.2/8'], aFirewall(true)), firewallWait: () => 'no rules yet' }
   expect(await explain(parts, 'default', '10.0.0.2')).toEqual({

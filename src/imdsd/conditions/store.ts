@@ -2,6 +2,7 @@
 import { always } from '../../conditions/condition.ts'
 import { HYPERVISOR_DUPLICATE, STORE_BEHIND } from '../../conditions/shared.ts'
 import { formatDuration } from '../../runtime/ago.ts'
+import { formatCount } from '../../runtime/amounts.ts'
 import { formatStoreProblem } from '../view/store-problem.ts'
 import type { DaemonState, DaemonConditions } from './state.ts'
 
@@ -14,7 +15,9 @@ const CERTIFICATE_DAYS = 14
 const isNotRead = ({ sync }: DaemonState) => sync.resyncedAtMs === undefined
 const because = (reason: string | undefined) => (reason === undefined ? '' : `: ${reason}`)
 const served = ({ instances }: DaemonState) =>
-  instances === 0 ? 'no instance is served' : `${instances} instances are served from memory`
+  instances === 0
+    ? 'no instance is served'
+    : `${formatCount(instances, 'instance is', 'instances are')} served from memory`
 
 /** How long it has been connected, or not. */
 function sinceChange({ sync, nowMs }: DaemonState): string {

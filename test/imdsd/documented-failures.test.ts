@@ -89,7 +89,6 @@ for (const [document, name, calls] of [
           CALLS: file,
           FAILS: String(fails),
           version: '1',
-          address: 'fd00::1',
         },
       })
       return { ...ran, calls: existsSync(file) ? readFileSync(file, 'utf8').trimEnd().split('\n') : [] }

@@ -162,7 +162,7 @@ async function someAccounts(count: number): Promise<readonly string[]> {
 }
 
 t.test('changes of many accounts use a quarter of the connections, so reads have theirs', async (t) => {
-  const accounts = new AccountChanges(db, ACCOUNT_QUEUE, DEFAULT_CONNECTIONS)
+  const accounts = new AccountChanges(db, DEFAULT_CONNECTIONS)
   const { promise, resolve: end } = Promise.withResolvers<unknown>()
   let running = 0
   const changes = (await someAccounts(3 * DEFAULT_CONNECTIONS)).map((accountId) =>

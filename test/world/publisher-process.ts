@@ -6,7 +6,7 @@ import { EventEmitter } from 'node:events'
 import { Kysely, PostgresDialect, type PostgresPool } from 'kysely'
 import pg, { TypeOverrides } from 'pg'
 import type { Logger } from 'pino'
-import { ACCOUNT_QUEUE, AccountChanges } from '../../src/imds-api/changes/account-changes.ts'
+import { AccountChanges } from '../../src/imds-api/changes/account-changes.ts'
 import { OUTBOX_CHANNEL } from '../../src/imds-api/database/outbox.ts'
 import type { Tables } from '../../src/imds-api/database/tables.ts'
 import type { Db } from '../../src/imds-api/database/transaction.ts'
@@ -99,7 +99,7 @@ export class Life implements StoreClient {
     }
     const pool = { connect, end: () => Promise.resolve() } as unknown as PostgresPool
     this.db = new Kysely<Tables>({ dialect: new PostgresDialect({ pool }) })
-    this.accounts = new AccountChanges(this.db, ACCOUNT_QUEUE, 16)
+    this.accounts = new AccountChanges(this.db, 16)
     const note = (words: string) => world.time.note(`${name}: ${words}`)
     this.store = buildPublisher(world.store, this, { note, puts: (id) => world.puts(id, this) })
     const log = (fields: object, text: string) => note(`logs ${text} ${JSON.stringify(fields)}`)

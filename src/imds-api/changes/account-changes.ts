@@ -67,16 +67,15 @@ function originOf({ requesterId, requestId, key }: Requester): ChangeOrigin {
  */
 export class AccountChanges {
   readonly #db: Db
-  readonly #queue: FairQueue
+  readonly #queue = new FairQueue(ACCOUNT_QUEUE)
   /** For those that have the turn of their account. */
   readonly #connections: FairQueue
   /** The Idempotency-Keys whose changes run or wait in this process. */
   readonly #inFlight = new Set<string>()
 
   /** `connections`: those for requests. */
-  constructor(db: Db, limits: FairQueueLimits, connections: number) {
+  constructor(db: Db, connections: number) {
     this.#db = db
-    this.#queue = new FairQueue(limits)
     const atOnce = Math.max(1, Math.floor(connections * SHARE))
     this.#connections = new FairQueue({ timeoutMs: ACCOUNT_QUEUE.timeoutMs, all: { atOnce } })
   }

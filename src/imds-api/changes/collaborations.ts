@@ -19,7 +19,7 @@ import { nextId } from './allocate.ts'
 import { setOrigin } from './events.ts'
 import { MAX_KEPT_DELETED } from './limits.ts'
 import { accountsOf } from './members.ts'
-import { addRow, setValues } from './own-rows.ts'
+import { addRow, lockRow, setValues } from './own-rows.ts'
 
 type Collaboration = Selectable<Tables['collaborations']>
 
@@ -60,11 +60,6 @@ export async function moveCollaboration(
   await setValues(tx, 'collaborations', id, { status: nextStatus({ id, status }, transition), ...effect })
 }
 
-/** True for the collaborations of an account. For a query of `collaborations`. */
-export function isOfAccount(accountId: string): RawBuilder<boolean> {
-  return sql`collaborations.account_id = ${accountId}`
-}
-
 /** True for the collaborations of a user, and for the invitations to the user's address, if it is verified. */
 export function isOfUser(userId: string): RawBuilder<boolean> {
   return sql`(
@@ -79,7 +74,7 @@ export function isOfUser(userId: string): RawBuilder<boolean> {
 }
 
 export async function acceptInvitation(tx: Tx, userId: string, id: string): Promise<void> {
-  const current = await lockCollaboration(tx, isOfUser(userId), id)
+  const current = await lockOfUser(tx, userId, id)
   if ((await accountsOf(tx, userId)).includes(current.account_id))
     throw refuse('resource_conflict', `you have access to ${current.account_id} already`)
   await moveCollaboration(tx, current, 'accept', acceptedValues(userId))
@@ -139,22 +134,21 @@ const finishedValues = (): Effect => ({ finished_at: new Date(), parties: PARTIE
 /** Rejects an invitation to the user. The event has nothing of the user: the account must not learn who it is. */
 export async function rejectInvitation(tx: Tx, userId: string, id: string): Promise<void> {
   await sql`select ${setOrigin({ actor: 'invitee', requestId: '', key: '' })}`.execute(tx)
-  await moveCollaboration(tx, await lockCollaboration(tx, isOfUser(userId), id), 'reject', finishedValues())
+  await moveCollaboration(tx, await lockOfUser(tx, userId, id), 'reject', finishedValues())
 }
 
 export async function leaveAccount(tx: Tx, userId: string, id: string): Promise<void> {
-  await moveCollaboration(tx, await lockCollaboration(tx, isOfUser(userId), id), 'end', finishedValues())
+  await moveCollaboration(tx, await lockOfUser(tx, userId, id), 'end', finishedValues())
 }
 
 /** Cancels an invitation of the account, or ends an accepted collaboration. */
 export async function removeCollaboration(tx: Tx, accountId: string, id: string): Promise<void> {
-  const current = await lockCollaboration(tx, isOfAccount(accountId), id)
+  const current = await lockRow(tx, 'collaboration', accountId, id)
   await moveCollaboration(tx, current, current.status === 'accepted' ? 'end' : 'cancel', finishedValues())
 }
 
-/** Locks one of the collaborations that `isOwn` selects. */
-export async function lockCollaboration(tx: Tx, isOwn: RawBuilder<boolean>, id: string): Promise<Collaboration> {
-  const own = tx.selectFrom('collaborations').selectAll().where('id', '=', id).where(isOwn)
+async function lockOfUser(tx: Tx, userId: string, id: string): Promise<Collaboration> {
+  const own = tx.selectFrom('collaborations').selectAll().where('id', '=', id).where(isOfUser(userId))
   return own.forUpdate().executeTakeFirstOrThrow(() => noSuch('collaboration', id))
 }
 

@@ -35,14 +35,13 @@ export function setOrigin({ actor, requestId, key }: ChangeOrigin): RawBuilder<s
 }
 
 /**
- * Where a reader begins. `after`: the cursor of the last event that it has, or `now`; undefined: before the oldest
- * event. `last`: the number of the newest event. Refuses an unknown cursor (400), and a cursor after which events were
+ * Where a reader begins. `after`: the cursor of the last event that it has, or `now`. `last`: the number of the newest event. Refuses an unknown cursor (400), and a cursor after which events were
  * deleted (410).
  */
 export async function startAfter(
   db: Db,
   accountId: string,
-  after: string | undefined,
+  after: string,
 ): Promise<Cursor & { readonly last: number }> {
   const { rows } = await sql<{ epoch: string; first: number; last: number }>`
     select event_epoch as epoch,
@@ -50,7 +49,6 @@ export async function startAfter(
       coalesce((select max(id) from events where account_id = ${accountId}), 0) as last
     from region`.execute(db)
   const { epoch, first, last } = rows[0]!
-  if (after === undefined) return { epoch, number: first - 1, last }
   if (after === NOW) return { epoch, number: last, last }
   const cursor = parseCursor(after)
   if (cursor === undefined) throw unknownCursor('must be the id of an event, or now')

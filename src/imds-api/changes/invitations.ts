@@ -9,10 +9,10 @@ import { isEmailAddress } from '../model/email-address.ts'
 import { fieldFault, Refusal, refuse } from '../model/refusal.ts'
 import type { Quota } from '../../limits/rate-limit-headers.ts'
 import { nextId } from './allocate.ts'
-import { purgeFinished, isOfAccount, lockCollaboration, moveCollaboration, nextStatus } from './collaborations.ts'
+import { purgeFinished, moveCollaboration, nextStatus } from './collaborations.ts'
 import { refuseBeyondLimit } from './limits.ts'
 import { accountsOf } from './members.ts'
-import { addRow } from './own-rows.ts'
+import { addRow, lockRow } from './own-rows.ts'
 
 /**
  * The most invitations of an account that are pending or younger than an hour. Cancelled ones count too, so cancelling
@@ -88,7 +88,7 @@ const HOUR_MS = 3_600_000
 
 /** Marks an invitation as unsent, and returns the rest of its rate limit. */
 export async function resendInvitation(tx: Tx, accountId: string, id: string): Promise<Quota> {
-  const current = await lockCollaboration(tx, isOfAccount(accountId), id)
+  const current = await lockRow(tx, 'collaboration', accountId, id)
   const now = new Date()
   nextStatus(current, 'resend')
   const resends = addResend(current.resends, now)

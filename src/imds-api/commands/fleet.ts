@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { parseEventOptions, type EventOptions } from '../../metadata/event-options.ts'
 import { CommandFailure, EXIT } from '../../runtime/exit-status.ts'
-import { ACCOUNT_QUEUE, AccountChanges } from '../changes/account-changes.ts'
+import { AccountChanges } from '../changes/account-changes.ts'
 import { evacuateServer, findServersAmong, findServersOn, type Evacuated } from '../changes/evacuation.ts'
 import { changeMaintenanceEvents, maintenanceEventsOf } from '../changes/maintenance.ts'
 import { setDrained, readHypervisorUsage } from '../changes/hypervisors.ts'
@@ -96,7 +96,7 @@ export async function evacuate(parts: CommandParts, name: string, options: ApiEv
     }
     await (dryRun
       ? rolledBack(db, (tx) => moveEach({ db: tx, accounts: { commitInAnyState: (_account, change) => change(tx) } }))
-      : moveEach({ db, accounts: new AccountChanges(db, ACCOUNT_QUEUE, pool.options.max) }))
+      : moveEach({ db, accounts: new AccountChanges(db, pool.options.max) }))
     output.print([`${ids.length} servers`, ...[...counts].map(([kind, n]) => `${n} ${kind}`)].join(', '))
     if (counts.has('refused')) return 1
     const left = await findLeft(store, db, name, !begin && !dryRun)

@@ -3,7 +3,7 @@
  * names that the API gives them. Requests can change some of them later (docs/region-file.md#what-apply-changes).
  * deploy/region.example.yaml is an example.
  */
-import Type, { type Static, type TProperties, type TSchema } from 'typebox'
+import Type, { type Static, type TProperties } from 'typebox'
 import { ACCOUNT_LIMITS, type AccountLimit } from '../model/account-limits.ts'
 import { ROWS } from '../model/resources.ts'
 
@@ -13,7 +13,7 @@ const Handle = Type.String({
   pattern: '^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$',
   hint: 'a name of at most 63 letters, digits, dots, dashes and underscores',
 })
-const Optional = <T extends TSchema>(schema: T) => Type.Optional(schema)
+const { Optional } = Type
 const MAX_INTEGER = 2_147_483_647
 const Positive = Type.Integer({ minimum: 1, maximum: MAX_INTEGER })
 const Count = Type.Integer({ minimum: 0, maximum: MAX_INTEGER })

@@ -1,7 +1,7 @@
 /** What the services of imds-api share. */
 import type { Log } from '../../runtime/log-codes.ts'
 import { descriptors, readLimits } from '../../runtime/listen.ts'
-import { ACCOUNT_QUEUE, AccountChanges } from '../changes/account-changes.ts'
+import { AccountChanges } from '../changes/account-changes.ts'
 import { buildRegionReader, type ReadRegion } from '../conditions/region-state.ts'
 import type { ApiConfig } from './config.ts'
 import type { Database } from '../database/open.ts'
@@ -58,7 +58,7 @@ export function buildParts(
     storeOpener,
     metrics,
     readRegion,
-    accounts: new AccountChanges(database.db, ACCOUNT_QUEUE, database.pool.options.max),
+    accounts: new AccountChanges(database.db, database.pool.options.max),
     waits,
     onUnreadable: metrics.countUnreadable,
     onShed: buildShedReport({ count: metrics.countShed, now: () => performance.now(), log }),

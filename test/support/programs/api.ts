@@ -15,7 +15,7 @@ import { listenForEvents } from '../../../src/imds-api/service/background.ts'
 import { buildApiServer, buildAuth, type Auth } from '../../../src/imds-api/service/rest.ts'
 import type { RegionIssuer } from '../../../src/imds-api/auth/region-issuer.ts'
 import { digest } from '../../../src/imds-api/auth/secrets.ts'
-import { ACCOUNT_QUEUE, AccountChanges } from '../../../src/imds-api/changes/account-changes.ts'
+import { AccountChanges } from '../../../src/imds-api/changes/account-changes.ts'
 import type { ComputeMode } from '../../../src/imds-api/changes/actions.ts'
 import { migrate } from '../../../src/imds-api/database/migrate.ts'
 import { openDatabase, type Database } from '../../../src/imds-api/database/open.ts'
@@ -174,7 +174,7 @@ export async function serveDatabase(
   )
   const audit: AuditLine[] = []
   const noteAudit = (line: AuditLine) => audit.push(JSON.parse(JSON.stringify(line)) as AuditLine)
-  const accounts = new AccountChanges(database.db, ACCOUNT_QUEUE, database.pool.options.max)
+  const accounts = new AccountChanges(database.db, database.pool.options.max)
   const waits = new Waits(1_000)
   const config = {
     baseUrl: BASE_URL,

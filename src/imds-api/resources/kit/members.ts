@@ -26,7 +26,7 @@ export interface MemberRoute<Body extends TObject> extends Pick<
   readonly status?: 200 | 201 | 202
   readonly rule?: (body: Static<Body>) => StateRule
   readonly onCommit?: () => void
-  readonly options?: Pick<RouteShorthandOptions, 'bodyLimit' | 'preValidation' | 'preHandler' | 'validatorCompiler'>
+  readonly options?: Pick<RouteShorthandOptions, 'bodyLimit' | 'preValidation' | 'validatorCompiler'>
 }
 
 /** A request for a member. `id`: of the path; '' if the path has none. `body`: the fields that its schema has. */
@@ -52,7 +52,7 @@ export interface Change<Body extends TObject = TObject> extends MemberRequest<Bo
 export interface MembersOf {
   readonly form: Form
   readonly collected?: Form
-  readonly as?: Pick<Resource, 'path' | 'name' | 'noun'> & { readonly schema?: TObject }
+  readonly as?: Pick<Resource, 'path' | 'name' | 'noun'>
   readonly rows?: (request: FastifyRequest) => RowsOf
   readonly load?: (db: Db, request: FastifyRequest, id: string) => Promise<Representation>
   readonly accountOf?: (request: FastifyRequest) => string
@@ -70,7 +70,7 @@ export class Members {
   constructor(parts: ResourceParts, of: MembersOf) {
     const { form, as } = of
     this.resource = { ...form.resource, ...as }
-    this.schema = as?.schema ?? form.schema
+    this.schema = form.schema
     this.#parts = parts
     this.#of = of
     this.path = as === undefined ? `/${form.resource.path}/:id` : `/${as.path}`
@@ -83,8 +83,8 @@ export class Members {
     return form.load(db, this.#parts.site, id, this.#rows(request))
   }
 
-  /** GET of the collection. `rows`: overrides `MembersOf.rows`. */
-  list(collection: Omit<Collection, 'form' | 'rows'> & Partial<Pick<Collection, 'rows'>>): void {
+  /** GET of the collection. */
+  list(collection: Omit<Collection, 'form' | 'rows'>): void {
     const { form, collected = form, rows } = this.#of
     const { isPresent } = form.resource
     addList(this.#parts, {

@@ -108,6 +108,27 @@ export class AccountChanges {
     return this.#inTurn(accountId, COMPUTE, false, () => this.#transact(accountId, work))
   }
 
+  /**
+   * Commits a change of an account by a user who may have no access to it. It first waits in the user's own queue,
+   * where `find` checks it and returns the id of the account. Then it enters the queue of that account.
+   */
+  async commitAsOutsider<T>(
+    requester: Requester,
+    find: (tx: Tx) => Promise<string>,
+    change: (tx: Tx) => Promise<T>,
+    rule: StateRule,
+  ): Promise<T> {
+    return this.#inTurn(requester.requesterId, requester, false, async () => {
+      const accountId = await this.#transact(requester.requesterId, async (tx) => {
+        await requester.recheckRight(tx)
+        if (requester.key !== undefined) await new KeyedChange(requester.key).replay(tx)
+        await requester.checkCondition(tx)
+        return find(tx)
+      })
+      return this.commit(accountId, requester, change, rule)
+    })
+  }
+
   /** Commits a change of a user's profile. The changes of a user's profile have a queue too. */
   async commitProfile<T>(requester: Requester, change: (tx: Tx) => Promise<T>): Promise<T> {
     const { requesterId } = requester

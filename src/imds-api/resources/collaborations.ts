@@ -13,6 +13,7 @@ import {
   collaborationCanBecome,
   isOfUser,
   leaveAccount,
+  nextStatus,
   PARTIES,
   rejectInvitation,
   removeCollaboration,
@@ -20,7 +21,7 @@ import {
 import { invite, resendInvitation } from '../changes/invitations.ts'
 import type { Parties, PartyUser } from '../database/tables.ts'
 import type { Tx } from '../database/transaction.ts'
-import { COLLABORATION_STATES, ROLES, type Role } from '../model/collaborations.ts'
+import { COLLABORATION_STATES, ROLES, type CollaborationStatus, type Role } from '../model/collaborations.ts'
 import { refuse } from '../model/refusal.ts'
 import { rateLimitHeaders } from '../../limits/rate-limit-headers.ts'
 import { Field, Form, type Link, type Representation, type Site } from './kit/forms.ts'
@@ -62,7 +63,7 @@ const OPTIONS = { title: 'Collaboration', extra: { parties: sql`coalesce(collabo
 /** The full form of each side, which is the collected form too. */
 const ACCOUNT_SIDE = new Form('collaboration', FIELDS, OPTIONS)
 const USER_SIDE = new Form('userCollaboration', FIELDS, OPTIONS)
-type Answered = Representation & { readonly account: { readonly id: string } }
+type Answered = Representation & { readonly status: CollaborationStatus; readonly account: { readonly id: string } }
 
 const Create = Type.Object(
   { email: Type.String(), role: Type.Enum(Object.keys(ROLES) as Role[]) },
@@ -145,16 +146,21 @@ export function addUserCollaborationRoutes(parts: ResourceParts): void {
     change: (tx: Tx, userId: string, id: string) => Promise<void>,
     about: MemberRoute<TObject>,
   ): void {
-    collaborations.route(method, url, transition, about, async ({ request, reply, id, rule }) => {
+    collaborations.route(method, url, transition, about, ({ request, reply, id, rule }) => {
       const userId = userOf(request.caller)
-      const leave = await request.share.again()
-      const { account } = (await load(parts.db, request, id).finally(leave)) as Answered
-      const requester = tokenRequester(request, conditionOf(collaborations, request, reply))
-      const commit = async (tx: Tx) => {
-        await change(tx, userId, id)
-        return load(tx, request, id)
-      }
-      return parts.accounts.commit(account.id, requester, commit, rule)
+      return parts.accounts.commitAsOutsider(
+        tokenRequester(request, conditionOf(collaborations, request, reply)),
+        async (tx) => {
+          const { account, status } = (await load(tx, request, id)) as Answered
+          nextStatus({ id, status }, transition)
+          return account.id
+        },
+        async (tx) => {
+          await change(tx, userId, id)
+          return load(tx, request, id)
+        },
+        rule,
+      )
     })
   }
 }

@@ -3,13 +3,14 @@
  * and docs/publishing.md, the record of docs/record.md, and the Python function of docs/encryption.md.
  */
 import { spawnSync } from 'node:child_process'
-import { writeFileSync } from 'node:fs'
+import { renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import t, { type Test } from 'tap'
 import { startDaemon, until, type TestDaemon } from '../support/programs/daemon.ts'
 import { anInstance } from '../support/fixtures/instance.ts'
 import { IMDSCTL, programEnvironment } from '../support/programs/imds.ts'
 import { must } from '../support/programs/processes.ts'
+import { KEY_KINDS, makeIdentity } from '../support/fixtures/identity.ts'
 import { keyLines } from '../support/fixtures/record-keys.ts'
 import { sha256 } from '../../src/metadata/user-data.ts'
 import { startRedis, type TestRedis } from '../support/redis/redis.ts'
@@ -94,7 +95,9 @@ t.test('the commands of the README publish the record of docs/record.md and expl
 })
 
 t.test('every command of docs/publishing.md works, in their order', async (t) => {
-  const { run, daemon } = await aRegion(t)
+  const { run, daemon, within } = await aRegion(t)
+  const { certificateFile } = makeIdentity(KEY_KINDS.ec, within.cwd)
+  renameSync(certificateFile, join(within.cwd, 'CERTIFICATE'))
   const served = async () => (await daemon.get('/latest/user-data')).status
   /** What a command prints: one entry for each line of the example. */
   const prints: Readonly<Record<string, RegExp>> = {
@@ -122,7 +125,7 @@ t.test('every command of docs/publishing.md works, in their order', async (t) =>
     unseal: /srv-x1y2z.* 6/,
     encrypt: /^3 instances, 3 unchanged$/m,
     decrypt: /^3 instances, 3 decrypted$/m,
-    identity: /^KEYS\/identity-key.pem$/m,
+    jwks: /^DIRECTORY\/.+\n/m,
     firewall: /table inet imds/,
     doctor: /^ok +daemon +it answers, is ready and serves 3 instances$.*^\d+ ok, /ms,
     status: /^imdsd .*, ready$/m,

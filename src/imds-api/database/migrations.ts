@@ -144,9 +144,9 @@ export const MIGRATIONS: TableChanges = {
     `create unique index if not exists accounts_of_owner on accounts (owner_id) where status not in ('closed', 'deleted')`,
   ),
   '0014-event-triggers': run('0013-fewer-tables', LOCK_ACCOUNTS, ...EVENT_TRIGGERS),
-  // A sender of the version before does not know that another one sends an invitation.
+  // A sender of the version before does not know that another one sends an invitation, and may send it as well.
   '0015-invitations': run(
-    '0015-invitations',
+    '0013-fewer-tables',
     'alter table collaborations add column send_at timestamptz, add column send_fault text',
   ),
 }

@@ -11,6 +11,7 @@
  * without a mail server: the condition invitation-not-sent names it.
  */
 import { sql, type RawBuilder } from 'kysely'
+import { buildEachMinute } from '../../limits/each-minute.ts'
 import type { Log } from '../../runtime/log-codes.ts'
 import { PeriodicTask } from '../../runtime/periodic-task.ts'
 import { isUnsent } from '../changes/invitations.ts'
@@ -60,8 +61,9 @@ export class InvitationSender extends PeriodicTask {
       }
     }
     const { mail, db, databaseReport, log } = parts
+    const mayWarn = buildEachMinute(() => performance.now())
     super(mail === undefined ? () => noteNoServer(db) : send, POLL_MS, (error) => {
-      if (!databaseReport.report(error))
+      if (!databaseReport.report(error) && mayWarn('invitations-not-read'))
         log.warn(
           { code: 'invitations-not-read', reason: error.message },
           'invitations cannot be read from the database: retrying',

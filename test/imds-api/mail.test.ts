@@ -305,7 +305,7 @@ t.test('while the database takes no changes, no mail is sent again and again', a
   await db.updateTable('collaborations').set({ send_at: null }).execute() // as after the time that a mail may take
   await sql`alter table collaborations enable trigger user`.execute(db)
   const refusals = async () =>
-    Number((await sql<{ last_value: number }>`select last_value from refusals`.execute(db)).rows[0]!.last_value)
+    (await sql<{ last_value: number }>`select last_value from refusals`.execute(db)).rows[0]!.last_value
   const before = await refusals()
   await until(async () => (await refusals()) > before, 'another attempt')
   t.equal(warningsOf(log).length, 1, 'one in a minute')

@@ -360,7 +360,9 @@ export class Checks {
       const actOf = (one: string) => acts.get(one) ?? 0
       // not if this change gives it to one that was published later, which a store that went back does not have
       const last = Math.max(owners.get(place)?.act ?? 0, former.get(place) ?? 0)
-      if (hasIt && id !== owner && actOf(owner) >= Math.max(actOf(id), last))
+      // nor if a store that went back, and whose clock is behind, has given it an earlier order than the view has seen
+      const isEarlier = (primary.entries.get(owner)?.order ?? 0) < (life.view.get(id)?.order ?? 0)
+      if (hasIt && id !== owner && !isEarlier && actOf(owner) >= Math.max(actOf(id), last))
         this.#time.break(`the present owner has its address: ${name} gives ${place} to ${id}, not ${owner}`)
       if (!IDS.includes(id)) continue
       const [act, before] = [actOf(id), owners.get(place)]

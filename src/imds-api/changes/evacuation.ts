@@ -11,15 +11,20 @@ import type { Db, Tx } from '../database/transaction.ts'
 import { refuse } from '../model/refusal.ts'
 import { hasActionInProgress } from './action-queue.ts'
 import { wakeHypervisor } from './handshake.ts'
-import { changePlacement, sizeOf, type Placement, type PlacementParts } from './server-placement.ts'
-import { placeServer } from './hypervisors.ts'
+import { changePlacement, type Placement, type PlacementParts } from './server-placement.ts'
+import { readHypervisorUsage, placeServer } from './hypervisors.ts'
 
-/** `to`: the targets; empty: every hypervisor. `begin`: begins live migrations. */
+/**
+ * `to`: the targets; empty: every hypervisor. `begin`: begins live migrations. `dryRun`: changes nothing. `planned`:
+ * the RAM (MB) that a dry run has reserved on each target.
+ */
 export interface Evacuation {
   readonly name: string
   readonly to: readonly string[]
   readonly begin: boolean
+  readonly dryRun: boolean
   readonly retrySeconds: number
+  readonly planned: Map<string, number>
 }
 
 /** The result for one server: its hypervisors before and after. */
@@ -56,7 +61,7 @@ export async function evacuateServer(parts: PlacementParts, id: string, evacuati
     const next = await nextLocation(tx, server, evacuation)
     const kind = next === undefined ? 'unchanged' : evacuation.begin ? 'begun' : 'moved'
     evacuated = { kind, from: hypervisorsOf(server), to: hypervisorsOf(next ?? server) }
-    if (next === undefined) return {}
+    if (next === undefined || evacuation.dryRun) return {}
     if (next.migrating_to === null) await wakeHypervisor(tx, next.hypervisor)
     return next
   })
@@ -86,14 +91,28 @@ async function nextLocation(tx: Tx, server: Placement, evacuation: Evacuation): 
   return begin ? { hypervisor: name, migrating_to: target } : { hypervisor: target, migrating_to: null }
 }
 
-async function findTarget(tx: Tx, id: string, { name, to }: Evacuation): Promise<string> {
-  const { zone_id, ram } = await sizeOf(tx, id)
-  const target = await placeServer(tx, { zoneId: zone_id, ram, only: to, except: name })
+async function findTarget(tx: Tx, id: string, { name, to, dryRun, planned }: Evacuation): Promise<string> {
+  const { zone_id, zone, ram } = await tx
+    .selectFrom('servers')
+    .innerJoin('server_types', 'server_types.id', 'servers.server_type_id')
+    .innerJoin('zones', 'zones.id', 'servers.zone_id')
+    .select(['zone_id', 'zones.handle as zone', 'server_types.ram'])
+    .where('servers.id', '=', id)
+    .executeTakeFirstOrThrow()
+  const target = dryRun
+    ? (await readHypervisorUsage(tx))
+        .filter((one) => one.zone === zone && one.drained_at === null && one.name !== name)
+        .filter((one) => to.length === 0 || to.includes(one.name))
+        .map((one) => ({ ...one, free: one.free - (planned.get(one.name) ?? 0) }))
+        .sort((a, b) => b.free - a.free)
+        .find(({ free }) => free >= ram)
+    : await placeServer(tx, { zoneId: zone_id, ram, only: to, except: name })
   if (target === undefined)
     throw refuse(
       'insufficient_capacity',
       `no ${to.length === 0 ? 'other hypervisor' : `hypervisor of ${to.join(', ')}`} in the zone of ${id} that is not ` +
         `drained has ${ram} MB of RAM free`,
     )
+  if (dryRun) planned.set(target.name, (planned.get(target.name) ?? 0) + ram)
   return target.name
 }

@@ -11,7 +11,7 @@ import type { Tx, Db } from '../database/transaction.ts'
 
 export interface PlacementParts {
   readonly db: Db
-  readonly accounts: Pick<AccountChanges, 'commitInAnyState'>
+  readonly accounts: AccountChanges
 }
 const COLUMNS = ['id', 'status', 'hypervisor', 'migrating_to', 'sealed_at', 'revision'] as const
 /** Where a server runs. `revision`: that of its record, for imdsctl wait. */
@@ -53,19 +53,14 @@ export async function beginLiveMigration(
   })
 }
 
-/** The zone and the RAM of a server. */
-export async function sizeOf(db: Db, id: string): Promise<{ readonly zone_id: string; readonly ram: number }> {
-  return db
+/** Locks the hypervisor to which a server migrates. Refuses if it has no room, or is in another zone. */
+async function lockTarget(tx: Tx, id: string, from: string, to: string): Promise<void> {
+  const { zone_id, ram } = await tx
     .selectFrom('servers')
     .innerJoin('server_types', 'server_types.id', 'servers.server_type_id')
     .select(['zone_id', 'ram'])
     .where('servers.id', '=', id)
     .executeTakeFirstOrThrow()
-}
-
-/** Locks the hypervisor to which a server migrates. Refuses if it has no room, or is in another zone. */
-async function lockTarget(tx: Tx, id: string, from: string, to: string): Promise<void> {
-  const { zone_id, ram } = await sizeOf(tx, id)
   const target = await lockHypervisor(tx, to, 'wait')
   if (target !== undefined && target.drained_at !== null)
     throw refuse('resource_conflict', `${to} is drained: name another hypervisor`)

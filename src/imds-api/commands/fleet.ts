@@ -9,10 +9,9 @@ import { AccountChanges } from '../changes/account-changes.ts'
 import { evacuateServer, findServersAmong, findServersOn, type Evacuated } from '../changes/evacuation.ts'
 import { changeMaintenanceEvents, maintenanceEventsOf } from '../changes/maintenance.ts'
 import { setDrained, readHypervisorUsage } from '../changes/hypervisors.ts'
-import type { PlacementParts } from '../changes/server-placement.ts'
 import type { ApiEvacuateOptions } from './arguments.ts'
 import { withDatabase, withStoreAndDatabase, type CommandParts } from './commands.ts'
-import { inTransaction, rolledBack, type Db } from '../database/transaction.ts'
+import { inTransaction, type Db } from '../database/transaction.ts'
 import { Refusal } from '../model/refusal.ts'
 import { cellsOf, HYPERVISOR_COLUMNS, readHypervisors } from '../publish/hypervisors.ts'
 import { StoreOpener } from '../publish/store-opener.ts'
@@ -77,26 +76,26 @@ export async function evacuate(parts: CommandParts, name: string, options: ApiEv
   const to = options.to === undefined ? [] : options.to.split(',')
   return withStoreAndDatabase(parts, async ({ db, pool }, store) => {
     await checkNames(parts, db, name, to)
-    const evacuation = { name, to, begin, retrySeconds: config.computeListener.retrySeconds }
+    const evacuation = {
+      ...{ name, to, begin, dryRun },
+      retrySeconds: config.computeListener.retrySeconds,
+      planned: new Map<string, number>(),
+    }
+    const accounts = new AccountChanges(db, pool.options.max)
     const counts = new Map<string, number>()
     const count = (kind: string) => counts.set(kind, (counts.get(kind) ?? 0) + 1)
     const ids = await findServersOn(db, name)
-    const moveEach = async (placement: PlacementParts) => {
-      for (const id of ids) {
-        try {
-          const evacuated = await evacuateServer(placement, id, evacuation)
-          output.print(formatEvacuated(id, evacuated, dryRun))
-          count(evacuated.kind)
-        } catch (error) {
-          if (!(error instanceof Refusal)) throw error
-          output.warn(error.message)
-          count('refused')
-        }
+    for (const id of ids) {
+      try {
+        const evacuated = await evacuateServer({ db, accounts }, id, evacuation)
+        output.print(formatEvacuated(id, evacuated, dryRun))
+        count(evacuated.kind)
+      } catch (error) {
+        if (!(error instanceof Refusal)) throw error
+        output.warn(error.message)
+        count('refused')
       }
     }
-    await (dryRun
-      ? rolledBack(db, (tx) => moveEach({ db: tx, accounts: { commitInAnyState: (_account, change) => change(tx) } }))
-      : moveEach({ db, accounts: new AccountChanges(db, pool.options.max) }))
     output.print([`${ids.length} servers`, ...[...counts].map(([kind, n]) => `${n} ${kind}`)].join(', '))
     if (counts.has('refused')) return 1
     const left = await findLeft(store, db, name, !begin && !dryRun)

@@ -288,7 +288,7 @@ t.test('a resend while the mail is on its way is sent too', async (t) => {
   await until(async () => (await invitedAt(id)) !== null, 'the record')
 })
 
-t.test('while the database takes no changes, no mail is sent again and again', async (t) => {
+t.test('while the database refuses to record a sent mail, no mail is sent twice', async (t) => {
   const smtp = await startSmtp(t)
   const release = hold(smtp)
   const { log } = startSender(t, smtp.port)

@@ -35,8 +35,8 @@ export function setOrigin({ actor, requestId, key }: ChangeOrigin): RawBuilder<s
 }
 
 /**
- * Where a reader begins. `after`: the cursor of the last event that it has, or `now`. `last`: the number of the newest event. Refuses an unknown cursor (400), and a cursor after which events were
- * deleted (410).
+ * Where a reader begins. `after`: the cursor of the last event that it has, or `now`. `last`: the number of the newest
+ * event. Refuses an unknown cursor (400), and a cursor after which events were deleted (410).
  */
 export async function startAfter(
   db: Db,

@@ -1,8 +1,7 @@
 /** The mail of an invitation: plain text. Names come from users, so they are reduced to one short line. */
 
 /**
- * What an invitation says. `inviter`: the name. `hasUser`: true if a user has this
- * address.
+ * What an invitation says. `inviter`: the name. `hasUser`: true if a user has this address.
  */
 export interface Invitation {
   readonly id: string

@@ -3,9 +3,9 @@
  * database is the queue: no request waits for mail, a kill loses no invitation, and a request that clears the column
  * has the invitation sent again.
  *
- * A sender takes an invitation by its time `send_at`, in a short transaction: two processes never send one at the same
- * time, and a change of the collaboration never waits. After a kill, another one takes it SEND_SECONDS later. While the
- * database cannot record that a mail was sent, none is taken, so none is sent again and again.
+ * A sender takes an invitation by setting `send_at`, in a short transaction: two processes never send one at the same
+ * time, and a change of the collaboration never waits. After a kill, another sender takes it CLAIM_SECONDS later. While the
+ * database refuses to record a sent mail, it also refuses to let a sender take one, so no mail is repeated without end.
  *
  * An invitation that cannot be sent is tried again without end, and others do not wait for it. `send_fault` says why, also
  * without a mail server: the condition invitation-not-sent names it.
@@ -34,6 +34,8 @@ export interface InvitationSenderParts {
 const POLL_MS = 1_000
 /** How long a mail may take. A mail server may take long for each of its answers. */
 const SEND_SECONDS = 120
+/** How long it is taken: longer, so that nobody else sends it meanwhile. */
+const CLAIM_SECONDS = SEND_SECONDS + 10
 /** The longest pause before the next attempt: it is as long as the invitation has waited. */
 const MAX_PAUSE = '15 min'
 const pause = sql`least(${MAX_PAUSE}::interval,
@@ -78,7 +80,7 @@ export class InvitationSender extends PeriodicTask {
     const {
       rows: [taken],
     } = await sql<Taken>`
-      update collaborations set send_at = now() + make_interval(secs => ${SEND_SECONDS})
+      update collaborations set send_at = now() + make_interval(secs => ${CLAIM_SECONDS})
       from accounts where accounts.id = account_id and collaborations.id = (
         select id from collaborations where ${isUnsent} and ${isDue}
         order by array_position(${served}::text[], account_id) nulls first, created_at, id

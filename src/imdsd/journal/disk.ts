@@ -16,7 +16,7 @@ export interface Disk {
   /** Creates a file with mode 0600, or empties it. */
   readonly create: (path: string) => Promise<DiskFile>
   readonly rename: (from: string, to: string) => Promise<void>
-  /** Removes a file, if it exists, or a directory, which a former version may have left. */
+  /** Removes a file, if it exists. */
   readonly remove: (path: string) => Promise<void>
   /** The bytes of a file; undefined: there is none. */
   readonly sizeOf: (path: string) => Promise<number | undefined>
@@ -28,7 +28,7 @@ export const DISK: Disk = {
   makeDirectory: (path) => mkdir(dirname(path), { recursive: true, mode: 0o700 }),
   create: (path) => open(path, 'w', 0o600),
   rename,
-  remove: (path) => rm(path, { force: true, recursive: true }),
+  remove: (path) => rm(path, { force: true }),
   sizeOf: async (path) => (await ifThere(stat(path)))?.size,
   syncDirectory: (path) => ifThere(syncDirectory(dirname(path))),
 }

@@ -4,7 +4,7 @@
  * A journal that can never be served is deleted, since it may have user-data. One of another owner or key, or of
  * another time, stays until the first change of the view, which replaces it.
  */
-import { accessSync, closeSync, constants, existsSync, readdirSync, statSync } from 'node:fs'
+import { accessSync, closeSync, constants, existsSync, readdirSync, rmSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type { Reports } from '../../metadata/reports.ts'
 import { openRegularFileSync } from '../../runtime/regular-file.ts'
@@ -73,13 +73,15 @@ async function restore(
   facts: Record<string, unknown>,
 ): Promise<Restored | undefined> {
   const directory = dirname(path)
-  for (const name of leftFiles(existsSync(directory) ? readdirSync(directory) : []))
-    await disk.remove(join(directory, name))
+  const left = leftFiles(existsSync(directory) ? readdirSync(directory) : [])
   const found = statSync(path, { throwIfNoEntry: false })
+  if (left.length === 0 && found === undefined) return undefined
+  await disk.makeDirectory(path) // rejects without the lock
+  // also a directory
+  for (const name of left) rmSync(join(directory, name), { force: true, recursive: true })
   if (found === undefined) return undefined
   facts['bytes'] = found.size
   accessSync(directory, constants.W_OK)
-  await disk.makeDirectory(path) // rejects without the lock
   if (stale.isSet)
     throw new RejectedJournal('the last daemon served more than it has, and could neither write nor delete')
   const { changes, compared, lostBytes } = await readChanges(path, owner, keys)

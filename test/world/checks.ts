@@ -97,7 +97,7 @@ export class Checks {
   readonly senders = new Map<string, Machine>()
   /** The guest behind a link: by `HYPERVISOR LINK`. */
   readonly behind = new Map<string, string>()
-  /** `HYPERVISOR ID` -> the revision from which the guest may start there. */
+  /** `HYPERVISOR ID` -> the order from which the guest may start there, as `imdsctl wait` asks. */
   readonly launches = new Map<string, number>()
   readonly reports: ReportChecks
 
@@ -169,8 +169,9 @@ export class Checks {
   }
 
   /** The guest of an instance may start where the launch gate lets it. */
-  launch(id: string, { hypervisors, revision }: Wanted, at = hypervisors): void {
-    for (const name of at) if (hypervisors.includes(name)) this.launches.set(`${name} ${id}`, revision)
+  launch(id: string, { hypervisors }: Wanted, at = hypervisors): void {
+    const order = this.#store.primary.entries.get(id)?.order ?? 0
+    for (const name of at) if (hypervisors.includes(name)) this.launches.set(`${name} ${id}`, order)
   }
 
   // the checks
@@ -204,9 +205,9 @@ export class Checks {
       life.changed.clear()
     }
     this.#checkKernel(hypervisor, life)
-    for (const [key, revision] of this.launches) {
+    for (const [key, order] of this.launches) {
       const [on, id] = key.split(' ') as [string, string]
-      if (on === name) this.#launchIfOpen(hypervisor, life, id, revision)
+      if (on === name) this.#launchIfOpen(hypervisor, life, id, order)
     }
   }
 
@@ -387,9 +388,9 @@ export class Checks {
   }
 
   /** Starts the guest of an instance if the launch gate lets it. */
-  #launchIfOpen({ name, kernel }: Hypervisor, life: Life, id: string, revision: number): void {
+  #launchIfOpen({ name, kernel }: Hypervisor, life: Life, id: string, order: number): void {
     const gate = life.gateOf(id)
-    if (gate === undefined || gate.reason !== undefined || gate.revision < revision) return
+    if (gate === undefined || gate.reason !== undefined || gate.order < order) return
     this.launches.delete(`${name} ${id}`)
     this.#time.note(`${name} lets the guest of ${id} start, revision ${gate.revision}`)
     if (!kernel.hasReported(life, FRESH_MS))

@@ -134,9 +134,11 @@ test('without the lock a start serves and deletes nothing: another daemon may us
 
 test('a directory in place of the journal does not hold up the start, and stays', async () => {
   mkdirSync(path)
+  writeFileSync(join(path, 'mine'), '')
   expect(await read()).toMatchObject({ changes: [], journal: 'unserved' })
   expect(log).toMatchObject([{ msg: expect.stringMatching(/^the journal of the view cannot be read/) as string }])
-  expect(readdirSync(directory)).toEqual(['view.journal'])
+  await expect(DISK.remove(path), 'also when the journal is given up').rejects.toThrow()
+  expect(readdirSync(directory, { recursive: true }).sort()).toEqual(['view.journal', 'view.journal/mine'])
 })
 
 test('a journal of another schema is checked, and has no digests, so that all records are read', async () => {
